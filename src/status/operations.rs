@@ -7,7 +7,7 @@
 //! | upgrade | so for the reload of the new image | the upgrade or its reload was abandoned |
 //! | upgrade, a trial | the canary has served and exited | abandoned for another reason |
 //! | scale | that many slots, each with one worker that serves | another resize, a failed spawn |
-//! | recycle | another process serves the slot | that one failed |
+//! | recycle | another process serves the slot | that one failed, or the slot was retired |
 //! | stop | the server has ended | - |
 //! | reopen | at once | - |
 
@@ -257,6 +257,9 @@ impl Operation {
                 self.until = Until::Slots(ours);
             }
             (Until::Slots(ours), Notice::Resized { workers }) if *workers != ours => {
+                self.state = failed(&format!("the server was resized to {workers}"));
+            }
+            (Until::Replaced { slot, .. }, Notice::Resized { workers }) if slot.0 >= *workers => {
                 self.state = failed(&format!("the server was resized to {workers}"));
             }
             (Until::Ended, Notice::Finished { .. }) => self.state = State::Done,

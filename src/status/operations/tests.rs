@@ -160,6 +160,12 @@ fn a_resize_that_is_overtaken_and_a_replacement_that_fails_have_failed() {
         let has_failed = state(&operations) == &State::Failed(why.to_owned());
         assert_eq!(has_failed, is_failed, "{slot} {pid:?}");
     }
+    let mut operations = begun(Command::Recycle(Slot(1)));
+    operations.on_notice(&resized(2));
+    assert_eq!(state(&operations), &State::Running);
+    operations.on_notice(&resized(1));
+    let retired = "the server was resized to 1".to_owned();
+    assert_eq!(state(&operations), &State::Failed(retired));
 }
 
 #[test]
