@@ -83,7 +83,7 @@ enum Until {
     UpgradeEnds,
     /// The trial of an upgrade ends.
     TrialEnds,
-    /// Each slot has one worker, which serves.
+    /// The canary has left its slot.
     Settled,
     /// The server has ended.
     Ended,
@@ -185,7 +185,8 @@ impl Operations {
         for operation in self.running() {
             let is_done = match operation.until {
                 Until::Resized(workers) | Until::Slots(workers) => has_slots(status, workers),
-                Until::Settled => has_slots(status, status.workers),
+                // Of another slot that rests it needs nothing.
+                Until::Settled => status.slots.first().is_none_or(|it| it.workers.len() < 2),
                 Until::NoneBefore(generation) => has_none_before(status, generation),
                 Until::Replaced { slot, pid } => {
                     serving(status, slot).is_some_and(|now| now != pid)
