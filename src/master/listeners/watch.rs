@@ -22,11 +22,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(in crate::master) struct ListenerWatch {
     /// On the monotonic clock; `None`: as soon as poll(2) reports one that was shut down.
     paused_until: Option<Duration>,
-    /// How often a listener could not be opened again.
+    /// How often a listener could not be opened again, or an inbox not be replaced.
     failures: u64,
 }
 
 impl ListenerWatch {
+    /// Counts a failure. Returns the number of failures if it is to be logged: at 1, 2, 4, 8, ...
+    fn note_failure(&mut self) -> Option<u64> {
+        self.failures += 1;
+        self.failures.is_power_of_two().then_some(self.failures)
+    }
+
     pub(in crate::master) fn paused_until(&self) -> Option<Duration> {
         self.paused_until
     }
@@ -77,7 +83,11 @@ impl Master {
                     tracing::warn!(%slot, "an inbox was shut down; new workers get another one");
                     socket = Some(Socket::New);
                 }
-                Err(error) => tracing::error!(%slot, %error, "an inbox cannot be replaced"),
+                Err(error) => {
+                    if let Some(failures) = self.listener_watch.note_failure() {
+                        tracing::error!(%slot, %error, failures, "an inbox cannot be replaced");
+                    }
+                }
             }
         }
         socket
@@ -103,10 +113,7 @@ impl Master {
                     sockets.push(socket);
                 }
                 Err(error) => {
-                    self.listener_watch.failures += 1;
-                    let failures = self.listener_watch.failures;
-                    // At 1, 2, 4, 8, ... failures.
-                    if failures.is_power_of_two() {
+                    if let Some(failures) = self.listener_watch.note_failure() {
                         tracing::error!(
                             %address, ?slot, %error, failures,
                             "no client reaches a listener, and it cannot be opened again"
@@ -116,5 +123,17 @@ impl Master {
             }
         }
         sockets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_failures_that_repeat_few_are_logged() {
+        let mut watch = ListenerWatch::default();
+        let logged: Vec<_> = (0..9).filter_map(|_| watch.note_failure()).collect();
+        assert_eq!(logged, [1, 2, 4, 8]);
     }
 }
