@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::master::init::inherited::Activated;
+use crate::sys::listener::unix::tests::until_closed;
 
 const ROUNDS: usize = 2000;
 
@@ -254,7 +255,10 @@ fn of_two_masters_that_start_at_once_one_gets_the_unix_address() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("s");
     // The file that a killed server has left.
-    let leave = || drop(UnixListener::bind(&path));
+    let leave = || {
+        drop(UnixListener::bind(&path));
+        until_closed(&path);
+    };
     assert_eq!(
         openings_at_once(&Address::Unix(path.clone()), leave),
         (1, 1)

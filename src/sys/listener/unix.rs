@@ -213,6 +213,12 @@ pub(crate) mod tests {
         group: None,
     };
 
+    /// Waits until no process listens there. One that another test has forked has the listeners of
+    /// this one until it ends or executes a program. If the queue is full, connect(2) waits for it.
+    pub(crate) fn until_closed(path: &Path) {
+        while std::os::unix::net::UnixStream::connect(path).is_ok() {}
+    }
+
     #[test]
     fn a_socket_file_is_replaced_only_if_no_process_listens_on_it() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -221,6 +227,7 @@ pub(crate) mod tests {
         let error = listen(&path, 8, ALL).expect_err("a process listens");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(listener);
+        until_closed(&path);
         let (_again, new_file) = listen(&path, 8, ALL).expect("no process listens");
         drop(file);
         assert!(
