@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nix::errno::Errno;
-use socket2::SockAddr;
+use socket2::{SockAddr, SockRef};
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Sleep, sleep};
@@ -90,8 +90,10 @@ impl Origin {
 }
 
 impl Source {
-    /// Call inside a runtime.
+    /// Call inside a runtime. An earlier worker may have made the listener blocking for all
+    /// processes that have it. Then an accept4(2) from an empty queue would stop the event loop.
     pub(super) fn listener(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
+        SockRef::from(&fd).set_nonblocking(true)?;
         let fd = Arc::new(fd);
         let listener = Listener {
             address: Arc::new(listener::address(&fd)?),

@@ -3,7 +3,7 @@ use std::os::fd::AsFd;
 use std::pin::pin;
 
 use bytes::Bytes;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::time::timeout;
 
 use super::*;
@@ -34,7 +34,7 @@ fn queue(listener: TcpListener) -> Arc<Queue> {
 async fn a_listener_that_was_shut_down_does_not_spin() {
     let listener = listener();
     // The same as `ss -K` from another process: accept(2) gives EINVAL from then on.
-    socket2::SockRef::from(&listener)
+    SockRef::from(&listener)
         .shutdown(Shutdown::Both)
         .expect("it listens");
     let queue = queue(listener);
@@ -46,6 +46,19 @@ async fn a_listener_that_was_shut_down_does_not_spin() {
     assert!(incoming.accept().await.is_none());
 }
 
+/// A worker of the slot may have made it blocking, for all processes that have it.
+#[tokio::test]
+async fn a_listener_that_blocks_does_not_stop_the_event_loop() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let same = listener.try_clone().expect("descriptors are left");
+    let mut incoming = Incoming::new(queue(listener));
+    assert!(SockRef::from(&same).nonblocking().expect("a socket"));
+    let _client = connect(&same);
+    incoming.accept().await.expect("no drain");
+    let next = poll_fn(|cx| Poll::Ready(incoming.poll_accept(cx))).await;
+    assert!(next.is_pending(), "nobody has connected");
+}
+
 /// As the master does it. The runtime never forgets that a descriptor was shut down.
 #[tokio::test]
 async fn a_listener_that_listens_again_does_not_spin() {
@@ -54,7 +67,7 @@ async fn a_listener_that_listens_again_does_not_spin() {
     let same = listener.try_clone().expect("descriptors are left");
     let queue = queue(listener);
     let mut incoming = Incoming::new(Arc::clone(&queue));
-    socket2::SockRef::from(&same)
+    SockRef::from(&same)
         .shutdown(Shutdown::Both)
         .expect("it listens");
     let ended = timeout(PAUSE / 2, incoming.accept()).await;
@@ -180,7 +193,7 @@ async fn a_descriptor_that_is_no_connection_does_not_hide_the_next_one() {
 #[tokio::test]
 async fn a_source_that_fails_does_not_stop_the_others() {
     let mut worker = Fixture::new(1000);
-    let listener = socket2::SockRef::from(&worker.listener);
+    let listener = SockRef::from(&worker.listener);
     listener.shutdown(Shutdown::Both).expect("it listens");
     for first in 0..2 {
         let connection = worker.connection();
@@ -190,7 +203,7 @@ async fn a_source_that_fails_does_not_stop_the_others() {
     }
     let mut worker = Fixture::new(1000);
     let receiver = worker.inbox.receiver();
-    let receiver = socket2::SockRef::from(&receiver);
+    let receiver = SockRef::from(&receiver);
     receiver.shutdown(Shutdown::Both).expect("a socket");
     for first in 0..2 {
         let _client = connect(&worker.listener);
