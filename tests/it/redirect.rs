@@ -20,6 +20,7 @@ tests! {
     root_may_not_redirect_on_a_public_address_without_a_user_for_the_workers,
     a_passed_listener_redirects_and_one_that_is_not_passed_is_named,
     an_address_still_redirects_after_an_upgrade_that_does_not_name_it,
+    after_an_upgrade_to_tls_open_plain_connections_are_told_of_https,
     a_redirect_is_in_the_access_log,
 }
 
@@ -132,6 +133,32 @@ fn an_address_still_redirects_after_an_upgrade_that_does_not_name_it() {
     }
     let visit = authority.client(&TLS13).visit(secure);
     assert_eq!(visit.response.body, "hi");
+}
+
+/// They are handed over to workers that speak TLS, and get what new plain connections get there.
+fn after_an_upgrade_to_tls_open_plain_connections_are_told_of_https() {
+    let authority = Authority::new();
+    let installed = Installed::new(BINARY);
+    let arguments = ["--workers", "2", "--respond", "hi"];
+    let mut server = installed.start(&arguments);
+    let address = server.address();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/").body, "hi");
+    }
+    let arguments = [authority.flags().join(" "), arguments.join(" ")].join(" ");
+    let new = format!("exec {BINARY} --announce-fd 1 --listen {address} {arguments}");
+    installed.replace_by_script("/bin/sh", &new);
+    let old = server.workers();
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+    clients.push(Client::connect(address));
+    for client in &mut clients {
+        let told = client.get("/");
+        assert!(told.head.starts_with("HTTP/1.1 400 "), "{told:?}");
+        assert!(told.body.contains("https://"), "{told:?}");
+    }
 }
 
 fn a_redirect_is_in_the_access_log() {
