@@ -86,7 +86,13 @@ fn twenty_reloads_close_no_connection_of_any_app() {
     for kind in Kind::ALL {
         let mut server = start(&format!("{kind:?}"));
         let address = server.address();
-        let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address)).collect();
+        // The app has a timeout for the first request, and a reload may take longer.
+        let open = |_| {
+            let mut client = Client::connect(address);
+            client.get("/");
+            client
+        };
+        let mut clients: Vec<_> = (0..20).map(open).collect();
         for _ in 0..20 {
             server.signal(Signal::SIGHUP);
             server.wait("reload_finished");
