@@ -277,7 +277,9 @@ pub enum Notice {
 /// and handles no signal. A worker calls hooks inside its runtime: while a hook runs, the worker
 /// serves no connection. So a hook must not block. The log names a hook that takes longer than 100
 /// ms. A hook that panics in the master ends the master, as every panic of its thread does, and the
-/// workers finish their open work. In a worker the panic is logged.
+/// workers finish their open work. In a worker the panic is logged. In a server that runs [in
+/// process](crate::Prefork::in_process), a panic of [`serving`](Self::serving) or
+/// [`notice`](Self::notice) ends the server, and `serve` panics.
 ///
 /// The program runs once in every process, so each process has a hooks object of its own: a worker
 /// does not see what the master changes in its object. After an upgrade the master has a new

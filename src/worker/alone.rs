@@ -12,7 +12,7 @@ use std::task::Poll;
 
 use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
-use tokio::task::spawn_local;
+use tokio::task::JoinSet;
 use tracing::Span;
 
 use crate::address::{self, Address};
@@ -32,7 +32,7 @@ use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::redirect::Redirect;
 use crate::worker::sandbox::Entrance;
 use crate::worker::sharing::Shares;
-use crate::worker::{End, Setup, Started, Worker, block_on, page, queue, runtime, tls};
+use crate::worker::{End, Setup, Started, Worker, background, block_on, page, queue, runtime, tls};
 
 /// What a server without a master is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ where
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
     let end = block_on(runtime, async {
         let queue = queue(listeners, None, &config, stats.clone())?;
-        let stopped = start(Controls {
+        let (stopped, tasks) = start(Controls {
             purpose,
             queue: Arc::clone(&queue),
             switch,
@@ -99,7 +99,8 @@ where
             stats,
         })?;
         let run = super::run(app, worker, &queue, config.drain_timeout);
-        Ok::<_, io::Error>(stopped.unless(run).await)
+        let run = background::run_with(tasks, stopped.unless(run));
+        Ok::<_, io::Error>(run.await)
     });
     match end {
         Ok(End::Left { .. }) => Ok(()),
@@ -131,8 +132,8 @@ struct Stopped {
     refused: Rc<RefCell<Option<Error>>>,
 }
 
-/// Starts the tasks, inside the runtime.
-fn start(controls: Controls) -> io::Result<Stopped> {
+/// Starts the tasks, inside the runtime. The server must not go on without one of them.
+fn start(controls: Controls) -> io::Result<(Stopped, JoinSet<()>)> {
     let Controls {
         purpose,
         queue,
@@ -149,7 +150,8 @@ fn start(controls: Controls) -> io::Result<Stopped> {
     let hooks = Rc::new(RefCell::new(hooks));
     let commands = UnixDatagram::from_std(commands)?;
     let (stop, reopen) = (stopped.clone(), Rc::clone(&hooks));
-    spawn_local(async move {
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(async move {
         while let Some(command) = next_command(&commands).await {
             match command {
                 Command::Stop(Stop::Drain) => switch.start(Idle::Close),
@@ -162,7 +164,7 @@ fn start(controls: Controls) -> io::Result<Stopped> {
         }
     });
     let stop = stopped.clone();
-    spawn_local(async move {
+    tasks.spawn_local(async move {
         queue.accepting().await;
         let mut hooks = hooks.borrow_mut();
         if let Err(source) = hooks.serving(&addresses, &[worker]) {
@@ -184,7 +186,7 @@ fn start(controls: Controls) -> io::Result<Stopped> {
         stats.set_state(State::Serving);
         handle.set_serving(&addresses);
     });
-    Ok(stopped)
+    Ok((stopped, tasks))
 }
 
 /// Gives the handles the state of the server. The counts are read when a handle asks.

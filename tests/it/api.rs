@@ -3,7 +3,10 @@
 use std::convert::Infallible;
 
 use nix::sys::signal::{Signal, kill};
-use prefork_server::{Prefork, Request, Response, Stop, TestServer, handler, service_fn};
+use prefork_server::{
+    Address, BoxError, Hooks, Prefork, Request, Response, Stop, TestServer, WorkerInfo, handler,
+    service_fn,
+};
 
 use crate::client::{Client, get};
 use crate::support::{CEILING, Server, pid_of};
@@ -14,6 +17,7 @@ tests! {
     a_server_for_tests_finishes_what_is_open_when_it_is_stopped,
     a_server_for_tests_works_inside_a_runtime,
     a_server_for_tests_says_why_it_cannot_start,
+    a_hook_that_panics_ends_a_server_in_this_process,
     waiting_for_a_server_that_cannot_start_ends,
     hooks_are_called_at_each_step_of_a_server,
     a_hook_that_refuses_ends_the_server,
@@ -27,7 +31,7 @@ fn a_server_in_this_process_serves_and_stops() {
     let other = handle.clone();
     let client = std::thread::spawn(move || {
         let addresses = other.wait_serving().expect("it serves");
-        let prefork_server::Address::Tcp(address) = addresses[0] else {
+        let Address::Tcp(address) = addresses[0] else {
             panic!("TCP")
         };
         let body = get(address, "/").body;
@@ -113,6 +117,27 @@ fn a_server_for_tests_says_why_it_cannot_start() {
     assert_eq!(error.exit_code(), 2);
     let panics = || TestServer::start_with(|_server| panic!("on purpose"));
     assert!(std::panic::catch_unwind(panics).is_err());
+}
+
+struct Asserts;
+
+impl Hooks for Asserts {
+    fn serving(&mut self, _: &[Address], _: &[WorkerInfo]) -> Result<(), BoxError> {
+        panic!("on purpose");
+    }
+}
+
+fn a_hook_that_panics_ends_a_server_in_this_process() {
+    let serve = |server: Prefork| {
+        let server = server.hooks(Asserts);
+        server.serve(async |_worker| Ok(service_fn(nothing)))
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let panics = std::panic::catch_unwind(|| TestServer::start_with(serve));
+        tell.send(panics.is_err())
+    });
+    assert_eq!(told.recv_timeout(CEILING), Ok(true));
 }
 
 fn waiting_for_a_server_that_cannot_start_ends() {
