@@ -2,7 +2,7 @@
 //! upgrade or stop the server.
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -292,7 +292,20 @@ impl Handle {
     }
 
     fn ask(&self, command: Command) -> io::Result<()> {
-        self.shared.asked.send(&command.encode()).map(drop)
+        let sent = self.shared.asked.send(&command.encode());
+        sent.map(drop).map_err(explained)
+    }
+}
+
+/// The error of a send, with what it means for the caller.
+fn explained(error: io::Error) -> io::Error {
+    let kind = error.kind();
+    match kind {
+        ErrorKind::WouldBlock => io::Error::new(kind, "too many requests are waiting"),
+        ErrorKind::ConnectionRefused | ErrorKind::NotConnected => {
+            io::Error::new(kind, "the server has ended")
+        }
+        _ => error,
     }
 }
 
@@ -379,6 +392,19 @@ mod tests {
             let mut bytes = [0; Command::LEN];
             let len = asks.recv(&mut bytes).expect("one is there");
             assert_eq!(Command::decode(&bytes[..len]), Some(command));
+        }
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_sent_says_why() {
+        let (handle, asks) = Handle::pair().expect("a socket pair");
+        let full = (0..100_000).find_map(|_| handle.reload().err());
+        let full = full.expect("nobody reads").to_string();
+        assert_eq!(full, "too many requests are waiting");
+        drop(asks);
+        for _ in 0..2 {
+            let ended = handle.stop(Stop::Drain).expect_err("nobody can read");
+            assert_eq!(ended.to_string(), "the server has ended");
         }
     }
 
