@@ -184,6 +184,14 @@ impl TryFrom<&str> for Address {
     }
 }
 
+impl TryFrom<&String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: &String) -> Result<Self, AddressError> {
+        text.parse()
+    }
+}
+
 impl TryFrom<String> for Address {
     type Error = AddressError;
 
@@ -305,6 +313,13 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_string_may_be_borrowed() {
+        let text = "127.0.0.1:8080".to_owned();
+        let borrowed = Address::try_from(&text);
+        assert_eq!(borrowed, Address::try_from(text));
     }
 
     #[test]
