@@ -1,6 +1,7 @@
 //! Checks of the settings.
 
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use super::{Prefork, Processes};
 use crate::config::HANG_TIMEOUT_MIN;
@@ -55,6 +56,14 @@ impl Prefork {
         if self.config.max_connections == Some(0) {
             return Err(Error::Config("max_connections must be at least 1".into()));
         }
+        if self.config.max_requests == Some(0) {
+            return Err(Error::Config("max_requests 0: at least 1, or none".into()));
+        }
+        if self.config.max_worker_age == Some(Duration::ZERO) {
+            return Err(Error::Config(
+                "max_worker_age 0s: more than that, or none".into(),
+            ));
+        }
         if self.config.unix_mode > 0o777 {
             let mode = self.config.unix_mode;
             return Err(Error::Config(format!(
@@ -78,5 +87,25 @@ impl Prefork {
                     "{workers} workers: there can be 1 to {MAX_WORKERS}"
                 ))
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_after_which_a_worker_is_replaced_is_not_zero() {
+        for (server, named) in [
+            (Prefork::bind("127.0.0.1:0").max_requests(0), "max_requests"),
+            (
+                Prefork::bind("127.0.0.1:0").max_worker_age(Duration::ZERO),
+                "max_worker_age",
+            ),
+        ] {
+            let error = server.check().expect_err("it is zero");
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().starts_with(named), "{error}");
+        }
     }
 }

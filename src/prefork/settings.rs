@@ -180,6 +180,7 @@ impl Prefork {
     /// all workers are replaced together. This helps against leaks in the app.
     /// [`Worker::recycle`](crate::Worker::recycle) says how. It counts the requests of
     /// [`serve`](Self::serve); with [`run`](Self::run) the app counts and calls `recycle` itself.
+    /// At least 1.
     ///
     /// Default: `None`, which is never.
     #[must_use]
@@ -189,7 +190,7 @@ impl Prefork {
     }
 
     /// Replaces a worker that is this old, or up to a quarter older.
-    /// [`Worker::recycle`](crate::Worker::recycle) says how.
+    /// [`Worker::recycle`](crate::Worker::recycle) says how. More than zero.
     ///
     /// Default: `None`, which is never.
     #[must_use]
