@@ -1,5 +1,6 @@
 //! What can end a server, and the exit codes that are part of the protocol between processes.
 
+use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
@@ -162,6 +163,13 @@ pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
         cause = error.source();
     }
     line
+}
+
+/// What a panic says.
+pub(crate) fn said_by(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("(not a string)")
 }
 
 impl fmt::Debug for Error {

@@ -79,6 +79,9 @@ impl Master {
 
     fn kill(&mut self, worker: WorkerId) {
         if let Some(process) = self.workers.processes.get_mut(&worker) {
+            if process.is_wanted() && !self.supervisor.is_draining() {
+                process.blame("it was not ready in time".into());
+            }
             // A worker that hung and did not end by SIGABRT still counts as hung.
             if process.end_request != EndRequest::Abort {
                 process.end_request = EndRequest::Kill;

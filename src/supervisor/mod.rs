@@ -217,7 +217,7 @@ impl Supervisor {
     }
 
     /// Whether the server ends, for whatever reason.
-    fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         matches!(self.phase, Phase::Draining { .. } | Phase::Finished)
     }
 

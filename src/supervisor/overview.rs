@@ -40,6 +40,12 @@ impl Supervisor {
         (slot.0 < self.workers.get()).then_some(worker.id)
     }
 
+    /// Whether the worker was neither ready nor asked to end.
+    pub(crate) fn is_starting(&self, id: WorkerId) -> bool {
+        let mut workers = self.overview().into_iter().flat_map(|slot| slot.workers);
+        workers.any(|worker| worker == (id, Public::Starting))
+    }
+
     /// Whether the start has ended and a worker of another slot serves.
     pub(super) fn goes_on_without(&self, slot: Slot) -> bool {
         let mut others = self.wanted_slots().filter(|&other| other != slot);

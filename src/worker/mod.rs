@@ -44,7 +44,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use crate::config::{Config, ListenerUse};
-use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain};
+use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain, said_by};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
@@ -310,10 +310,8 @@ where
 /// Reports to the master that the settings are wrong, and exits the process.
 pub(crate) fn refuse(marker: Marker, error: Error) -> ! {
     if let Ok(inheritance) = marker.take() {
-        report(
-            &inheritance.channel,
-            Ok((End::Failed(error.into()), Started::No)),
-        );
+        let failed = ToMaster::Failed(chain(&error));
+        report(&inheritance.channel, (failed, EXIT_NOT_READY));
     }
     std::process::exit(EXIT_NOT_READY)
 }
@@ -357,8 +355,8 @@ where
     };
     let channel = left.channel;
     let pending = commands.try_clone();
-    let result = runtime().and_then(|runtime| {
-        block_on(runtime, async {
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        block_on(runtime()?, async {
             let queue = queue(left.listeners, Some(left.inbox), &config, stats.clone())?;
             let control::Started { ready, tasks } = control::start(control::Controls {
                 channel: channel.clone(),
@@ -382,11 +380,11 @@ where
             }
             Ok(end)
         })
-    });
+    }));
     if let Ok(pending) = pending {
         control::forward_pending(&pending, &channel);
     }
-    report(&channel, result)
+    report(&channel, outcome(ended))
 }
 
 /// The span of what a worker does on its thread. Its level is that of errors, so that a subscriber
@@ -395,19 +393,23 @@ fn span(slot: Slot, generation: Generation) -> Span {
     tracing::error_span!("worker", %slot, %generation)
 }
 
-/// Reports to the master how the worker ended, and returns its exit code.
-fn report(channel: &Channel, result: io::Result<(End, Started)>) -> i32 {
-    let (message, code) = match result {
-        Ok((End::Left { open }, _)) => (
-            ToMaster::Drained {
-                cut: u32::try_from(open).unwrap_or(u32::MAX),
-            },
-            0,
-        ),
-        Ok((End::Failed(error), Started::No)) => (ToMaster::Failed(chain(&*error)), EXIT_NOT_READY),
-        Ok((End::Failed(error), Started::Yes)) => (ToMaster::Failed(chain(&*error)), EXIT_FAILED),
-        Err(error) => (ToMaster::Failed(error.to_string()), EXIT_NOT_READY),
+/// How the worker ended: for the master, and as its exit code.
+fn outcome(ended: std::thread::Result<io::Result<(End, Started)>>) -> (ToMaster, i32) {
+    let (why, code) = match ended {
+        Ok(Ok((End::Left { open }, _))) => {
+            let cut = u32::try_from(open).unwrap_or(u32::MAX);
+            return (ToMaster::Drained { cut }, 0);
+        }
+        Ok(Ok((End::Failed(error), Started::No))) => (chain(&*error), EXIT_NOT_READY),
+        Ok(Ok((End::Failed(error), Started::Yes))) => (chain(&*error), EXIT_FAILED),
+        Ok(Err(error)) => (error.to_string(), EXIT_NOT_READY),
+        Err(panic) => (format!("it panicked: {}", said_by(&*panic)), EXIT_PANICKED),
     };
+    (ToMaster::Failed(why), code)
+}
+
+/// Reports to the master how the worker ended, and returns its exit code.
+fn report(channel: &Channel, (message, code): (ToMaster, i32)) -> i32 {
     if let Err(error) = channel.send_to_master(&message) {
         tracing::debug!(%error, "could not report to the master how the worker ended");
     }
@@ -445,10 +447,9 @@ where
         app.as_mut().poll(cx)
     })
     .await;
-    let started = if queue.is_accepting() {
-        Started::Yes
-    } else {
-        Started::No
+    let started = match queue.is_accepting() {
+        true => Started::Yes,
+        false => Started::No,
     };
     let end = match result {
         Ok(()) => End::Left {

@@ -37,7 +37,7 @@ pub(crate) const FILES: &str = "PREFORK_TEST_FILES";
 pub(crate) fn run(app: &OsStr) -> Exit {
     let result = match app.to_str() {
         Some("crashes") => crashes(),
-        Some("never_ready") => never_ready(),
+        Some(app) if app.starts_with("unready: ") => crash::unready(app),
         Some("leaves") => leaves(),
         Some("hooks") => server().hooks(Told).serve(async |_| Ok(service_fn(hello))),
         Some("refuses") => server()
@@ -86,9 +86,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         #[cfg(all(feature = "http2", feature = "tls"))]
         Some("clients") => crate::clients::app::app(),
         #[cfg(feature = "tls")]
-        Some("short_tickets") => server()
-            .tls(tls().ticket_lifetime(Duration::from_secs(3)))
-            .serve(async |_| Ok(service_fn(hello))),
+        Some("short_tickets") => short_tickets(),
         #[cfg(feature = "tls")]
         Some("tls_in_run") => server().tls(tls()).run(async |_, _| Ok(())),
         Some("gated") => upgrade::gated(),
@@ -123,6 +121,12 @@ pub(crate) fn tls() -> prefork_server::Tls {
         .key_file(files.join("key.pem"))
 }
 
+#[cfg(feature = "tls")]
+fn short_tickets() -> Result<(), Error> {
+    let tls = tls().ticket_lifetime(Duration::from_secs(3));
+    server().tls(tls).serve(async |_| Ok(service_fn(hello)))
+}
+
 fn blocks() -> Result<(), Error> {
     let server = server().drain_timeout(Duration::ZERO);
     server.serve(async |_| Ok(service_fn(block)))
@@ -152,31 +156,6 @@ fn crashes() -> Result<(), Error> {
             tokio::task::yield_now().await;
             Err("the disk is on fire".into())
         })
-}
-
-fn never_ready() -> Result<(), Error> {
-    server().serve(async |_worker| {
-        Err::<fn_service::Never, _>(BoxError::from("no database at 127.0.0.1:5432"))
-    })
-}
-
-/// A service type for apps that fail before they have a service.
-mod fn_service {
-    use super::{Infallible, Request, Response};
-    use std::future::Ready;
-
-    #[derive(Clone)]
-    pub(crate) enum Never {}
-
-    impl hyper::service::Service<Request> for Never {
-        type Response = Response;
-        type Error = Infallible;
-        type Future = Ready<Result<Response, Infallible>>;
-
-        fn call(&self, _request: Request) -> Self::Future {
-            match *self {}
-        }
-    }
 }
 
 /// For apps that do not crash.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +11,11 @@ use std::time::Duration;
 
 use http_body::Body;
 use nix::sys::signal::{Signal, kill};
-use prefork_server::{Backoff, Error, Http, Request, Response, service_fn};
+use prefork_server::{
+    Backoff, BoxError, Error, Http, Prefork, Request, Response, Role, role, service_fn,
+};
 
 use crate::apps;
-
 use crate::client::{Client, get};
 use crate::support::{Server, descriptors, pid_of, proc_file, until};
 
@@ -22,6 +24,9 @@ tests! {
     only_requests_in_progress_fail_when_a_worker_is_killed,
     a_worker_that_always_crashes_ends_the_server_with_the_reason,
     an_app_that_never_becomes_ready_ends_the_server_at_once,
+    the_error_says_that_an_app_panicked_at_the_start,
+    the_error_says_that_an_app_was_not_ready_in_time,
+    the_error_says_that_a_worker_did_not_serve,
     a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash,
     respawns_leave_nothing_behind,
     a_panic_ends_the_worker_although_a_thread_is_busy,
@@ -106,7 +111,7 @@ fn a_worker_that_always_crashes_ends_the_server_with_the_reason() {
 }
 
 fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
-    let ended = Server::start_app("never_ready").end();
+    let ended = Server::start_app("unready: fails").end();
     assert_eq!(ended.code, Some(3), "{}", ended.log);
     assert!(
         ended.log.contains("no database at 127.0.0.1:5432"),
@@ -119,6 +124,55 @@ fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
         ended.notices.last().expect("some")["outcome"],
         "never-ready"
     );
+}
+
+/// Apps whose workers are never ready.
+pub(crate) fn unready(app: &str) -> Result<(), Error> {
+    let server = apps::server();
+    match app {
+        "unready: fails" => begins(server, async || Err("no database at 127.0.0.1:5432".into())),
+        "unready: panics" => begins(server, async || panic!("no database")),
+        "unready: waits" => {
+            let server = server.ready_timeout(Duration::ZERO);
+            begins(server.drain_timeout(Duration::ZERO), pending)
+        }
+        _ if role() == Role::Master => begins(server, async || Ok(())),
+        _ => Ok(()),
+    }
+}
+
+/// The app serves if `start` succeeds.
+fn begins<A>(server: Prefork, start: A) -> Result<(), Error>
+where
+    A: AsyncFnOnce() -> Result<(), BoxError>,
+{
+    server.serve(async |_| {
+        start().await?;
+        Ok(service_fn(apps::hello))
+    })
+}
+
+/// The error that the app's server ends with, as `main` prints it.
+fn why_never_ready(app: &str) -> String {
+    let ended = Server::start_app(app).end();
+    assert_eq!(ended.code, Some(3), "{}", ended.log);
+    ended.log.lines().last().expect("an error").to_owned()
+}
+
+fn the_error_says_that_an_app_panicked_at_the_start() {
+    let error = why_never_ready("unready: panics");
+    assert!(error.ends_with(": it panicked: no database"), "{error}");
+}
+
+fn the_error_says_that_an_app_was_not_ready_in_time() {
+    let error = why_never_ready("unready: waits");
+    assert!(error.contains(": it was not ready in time"), "{error}");
+}
+
+fn the_error_says_that_a_worker_did_not_serve() {
+    let error = why_never_ready("unready: does not serve");
+    let why = ": it was not ready yet; `main` has to call `serve` or `run` in each process";
+    assert!(error.contains(why), "{error}");
 }
 
 fn a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash() {

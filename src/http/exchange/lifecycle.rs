@@ -11,7 +11,7 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 
-use crate::error::BoxError;
+use crate::error::{BoxError, said_by};
 use crate::http::exchange::length::{self, WrongLength};
 use crate::http::exchange::request_line::RequestLine;
 use crate::http::registry::list::Registry;
@@ -381,11 +381,7 @@ impl Exchange {
     /// Logs and counts a panic of the handler or of the response's body, and returns the status of
     /// the response. The panic hook has printed the place in the code.
     pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) -> StatusCode {
-        let message = payload
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("(not a string)");
+        let message = said_by(payload);
         let RequestLine { method, target } = &self.line;
         let request_id = self.request_id();
         tracing::error!(panic = message, %method, uri = %target, request_id, "handler panicked");

@@ -8,6 +8,10 @@ use crate::master::workers::process::{EndRequest, Process};
 use crate::supervisor::{Event, Exit};
 use crate::sys::reap;
 
+/// Why a worker ended that exited with 0 and had not accepted.
+const UNREADY: &str = "it was not ready yet; `main` has to call `serve` or `run` in each process, \
+     and the app of `run` has to accept";
+
 impl Master {
     /// The next worker whose process has ended and is not reaped yet. Processes that are no workers
     /// are reaped here: as PID 1 the master is the parent of orphans.
@@ -62,12 +66,17 @@ impl Master {
         if let Some(watch) = &mut self.hang {
             watch.forget(worker);
         }
-        let exit_report = process.exit_report(status);
         let exit = match status {
             WorkerExit::Code(0) => Exit::Clean,
             WorkerExit::Code(EXIT_MISCONFIGURED) => Exit::Misconfigured,
             _ => Exit::Crash,
         };
+        // The supervisor takes this for a crash.
+        let is_unready = exit == Exit::Clean && self.supervisor.is_starting(worker);
+        if is_unready {
+            process.blame(UNREADY.into());
+        }
+        let exit_report = process.exit_report(status);
         let info = process.info();
         match (process.end_request, exit) {
             (EndRequest::None, Exit::Clean) => tracing::info!("{exit_report}"),
@@ -87,7 +96,7 @@ impl Master {
             }
             let operations = &mut self.observers.operations;
             operations.on_failed_start(info.slot, Some(info.pid), &exit_report);
-            if exit != Exit::Clean {
+            if exit != Exit::Clean || is_unready {
                 self.failures.keep(exit_report);
             }
         }

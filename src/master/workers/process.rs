@@ -180,10 +180,15 @@ impl Process {
             }
             Err(error) => {
                 self.close_channel();
-                self.final_messages.why = Some(format!("it broke the protocol: {error}"));
+                self.blame(format!("it broke the protocol: {error}"));
                 Recv::Broken(error)
             }
         }
+    }
+
+    /// Its exit report says why it ended.
+    pub(crate) fn blame(&mut self, why: String) {
+        self.final_messages.why = Some(why);
     }
 
     /// Closes the channel, and what the worker or its descendants have sent by it.
