@@ -145,7 +145,7 @@ pub fn this_worker() -> Option<WorkerInfo> {
 }
 
 /// Whether this process runs a server already. A worker takes its descriptors only once, and a
-/// master reaps every process that ends, so a second server in the same process would disturb the
+/// master has the signals of its process, so a second server in the same process would disturb the
 /// first.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 

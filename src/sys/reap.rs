@@ -2,17 +2,17 @@
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid, gettid};
 
 use crate::hooks::{Core, WorkerExit};
 
-/// Returns a process that has ended and was started by this one; `None` without one. As PID 1 this
-/// process also gets those that others have started. Until the process is [reaped](take), its pid
+/// Returns a process that has ended and was started by this thread; `None` without one. As PID 1 it
+/// also gets those that others have started. Until the process is [reaped](take), its pid
 /// is not reused, and this function may return it again.
 pub(crate) fn ended() -> Option<Pid> {
     // SAFETY: a `siginfo_t` is integers and addresses, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | of_this_thread();
     loop {
         // SAFETY: the kernel writes to `info`, which is valid for writes.
         let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
@@ -26,6 +26,17 @@ pub(crate) fn ended() -> Option<Pid> {
     // SAFETY: waitid(2) has succeeded, so it has set this field. 0 means that no child has ended.
     let pid = unsafe { info.si_pid() };
     (pid > 0).then(|| Pid::from_raw(pid))
+}
+
+/// The flag that leaves processes that other threads have started to those threads, which wait for
+/// them (wait(2)). The main thread of PID 1 gets the orphans; another thread that serves as PID 1
+/// must look at all processes.
+fn of_this_thread() -> libc::c_int {
+    let (process, thread) = (getpid(), gettid());
+    match process == Pid::from_raw(1) && thread != process {
+        true => 0,
+        false => libc::__WNOTHREAD,
+    }
 }
 
 /// Reaps a process that has [`ended`], and returns how it ended.

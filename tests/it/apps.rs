@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::support::CEILING;
 use crate::{
     adoption, at_exit, balance, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics,
-    placing, presence, privileges, recycle, resize, sandbox, status, upgrade, websocket,
+    placing, presence, privileges, recycle, resize, sandbox, startup, status, upgrade, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -38,6 +38,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
     let result = match app.to_str() {
         Some("crashes") => crashes(),
         Some(app) if app.starts_with("unready: ") => crash::unready(app),
+        Some("starts_beside") => startup::starts_beside(),
         Some("leaves") => leaves(),
         Some("hooks") => server().hooks(Told).serve(async |_| Ok(service_fn(hello))),
         Some("refuses") => server()

@@ -4,6 +4,8 @@ use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use prefork_server::{Error, Role, role, service_fn};
+use serde_json::json;
 
 use crate::apps;
 use crate::support::{Server, as_pid_1, binary, open_files, proc_file, until};
@@ -16,6 +18,7 @@ tests! {
     a_worker_inherits_only_its_own_descriptors,
     workers_have_the_scheduling_policy_of_their_master,
     a_program_started_before_the_server_inherits_nothing_of_it,
+    a_thread_beside_the_master_can_wait_for_programs,
     workers_have_no_huge_pages,
     a_master_as_pid_1_reaps_orphans,
 }
@@ -141,12 +144,7 @@ fn a_program_started_before_the_server_inherits_nothing_of_it() {
     let roles = |server: &mut Server| {
         let mut early = || server.wait("early");
         [early(), early(), early()].map(|early| {
-            assert_eq!(
-                early["inherited"],
-                serde_json::json!([]),
-                "{}",
-                early["role"]
-            );
+            assert_eq!(early["inherited"], json!([]), "{}", early["role"]);
             early["role"].as_str().expect("text").to_owned()
         })
     };
@@ -160,6 +158,28 @@ fn a_program_started_before_the_server_inherits_nothing_of_it() {
     assert_eq!(roles(&mut server), ["Worker", "Master", "Worker"]);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
+}
+
+fn a_thread_beside_the_master_can_wait_for_programs() {
+    let mut server = Server::start_app("starts_beside");
+    assert_eq!(server.wait("waited")["failed"], 0);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// While the master supervises, another thread starts programs and waits for each.
+pub(crate) fn starts_beside() -> Result<(), Error> {
+    let mut server = apps::server();
+    let handle = server.handle()?;
+    if role() == Role::Master {
+        std::thread::spawn(move || {
+            let _addresses = handle.wait_serving();
+            let ended = (0..200).map(|_| Command::new("true").status());
+            let failed = ended.filter(Result::is_err).count();
+            println!("{}", json!({ "notice": "waited", "failed": failed }));
+        });
+    }
+    server.serve(async |_| Ok(service_fn(apps::hello)))
 }
 
 /// Needs user namespaces or root.
