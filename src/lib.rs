@@ -35,6 +35,11 @@
 //! - nothing before them may depend on being alone: no lock file, no port, no prompt;
 //! - other programs may be started before them, and get no descriptor of the server; but a worker
 //!   that itself becomes another program (execve(2)) loses its listeners and its control channel;
+//! - a worker begins with the environment and the working directory that the master has then, so
+//!   also with what `main` has changed there: a variable that `main` removes is missing in each
+//!   worker, and a relative path that `main` enters is entered once more. The arguments are those
+//!   of the master, but the first one, by which ps(1) shows what the process is: `app: worker
+//!   slot=0 generation=1`. Standard input is `/dev/null`;
 //! - state made before them is not shared. Each process has its own.
 //!
 //! # The log
