@@ -54,6 +54,27 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
+fn the_versions_of_crates_are_those_of_the_manifest() {
+    let read = |path| fs::read_to_string(path).expect("text");
+    let (front, manifest) = (read("src/lib.rs"), read("Cargo.toml"));
+    let (_, versions) = front.split_once("Their versions are ").expect("a list");
+    let (versions, _) = versions.split_once(". ").expect("its end");
+    let versions = versions.replace("//! ", "");
+    let parts: Vec<_> = versions.split('`').skip(1).collect();
+    assert_eq!(parts.len(), 14, "{versions}");
+    for part in parts.chunks(2) {
+        let version = part[1].split_whitespace().next().unwrap_or_default();
+        let version = version.trim_end_matches(',');
+        let line = format!("{} = ", part[0]);
+        let mut lines = manifest.lines().filter_map(|it| it.strip_prefix(&line));
+        let is_named = lines.any(|it| {
+            it.contains(&format!("\"{version}.")) || it.contains(&format!("\"{version}\""))
+        });
+        assert!(is_named, "{part:?}");
+    }
+}
+
+#[test]
 fn links_lead_to_files_and_headings() {
     let mut complaints = Vec::new();
     for (path, text) in files("md") {
