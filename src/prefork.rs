@@ -157,6 +157,7 @@ impl Prefork {
     ///
     /// If a service manager passes listeners (sd_listen_fds(3), a systemd `.socket` unit), the
     /// server listens on them instead of all addresses given here. All workers share each of them.
+    #[must_use]
     pub fn bind<A>(address: A) -> Self
     where
         A: TryInto<Address>,

@@ -55,6 +55,7 @@ use crate::worker::Worker;
 ///
 /// Events of the server go to the `tracing` subscriber of the thread that starts it.
 #[derive(Debug)]
+#[must_use = "the server ends when it is dropped"]
 pub struct TestServer {
     handle: Handle,
     address: SocketAddr,

@@ -24,6 +24,7 @@ pin_project! {
     ///     worker.until_drain(repeat(Ok(42)))
     /// }
     /// ```
+    #[must_use = "streams do nothing unless they are polled"]
     pub struct UntilDrain<S> {
         #[pin]
         stream: S,

@@ -159,6 +159,7 @@ pin_project! {
     ///     }
     /// }
     /// ```
+    #[must_use = "futures do nothing unless they are polled"]
     pub struct TowerFuture<S, F> {
         instances: Rc<Instances<S>>,
         #[pin]
