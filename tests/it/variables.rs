@@ -54,9 +54,15 @@ fn the_error_for_a_value_that_is_no_text_names_its_source() {
     of_variable.env("PREFORK_USER", value);
     let mut of_option = on_a_free_port();
     of_option.arg("--user").arg(value);
+    let mut of_flag = on_a_free_port();
+    of_flag.env("PREFORK_ECHO", value);
+    let mut two = on_a_free_port();
+    two.arg("--user").arg(value).env("PREFORK_RESPOND", value);
     for (mut command, source) in [
         (of_variable, "'PREFORK_USER'"),
         (of_option, "'--user <USER>'"),
+        (of_flag, "invalid UTF-8"),
+        (two, "invalid UTF-8"),
     ] {
         let output = command.output().expect("it ends");
         let said = String::from_utf8_lossy(&output.stderr);

@@ -332,8 +332,10 @@ impl Options {
             files::check_without_files(&known).map_err(refuse)?;
         }
         #[cfg(feature = "tls")]
-        if let Err(reason) = options.tls.check_pairs() {
-            return Err(refuse(reason.into()));
+        {
+            options.tls.check_version(&known).map_err(refuse)?;
+            let pairs = options.tls.check_pairs();
+            pairs.map_err(|reason| refuse(reason.into()))?;
         }
         if options.serving.listen.is_empty() {
             let address = default_address(port).map_err(refuse)?;

@@ -5,6 +5,7 @@ use std::{iter, path::PathBuf};
 use clap::Args;
 use prefork_server::{Address, Certificate, ClientAuth, Tls, TlsVersion};
 
+use super::origin::Known;
 use super::value;
 
 /// Options of HTTPS and of client certificates.
@@ -51,8 +52,7 @@ pub(crate) struct Secure {
         long,
         value_name = "VERSION",
         env = "PREFORK_TLS_MIN_VERSION",
-        default_value = "1.2",
-        requires = "tls_cert"
+        default_value = "1.2"
     )]
     #[arg(value_parser = value::named::<TlsVersion>(TlsVersion::NAMES))]
     tls_min_version: TlsVersion,
@@ -103,6 +103,17 @@ pub(crate) struct Secure {
 }
 
 impl Secure {
+    /// Fails if a version is given and no certificate. `requires` does not know what is given from
+    /// a default.
+    pub(super) fn check_version(&self, known: &Known<'_>) -> Result<(), String> {
+        let mut options = known.command.get_arguments();
+        let version = options.find(|option| option.get_id() == "tls_min_version");
+        match version.filter(|option| self.tls_cert.is_empty() && known.is_given(option)) {
+            Some(option) => Err(format!("{} needs --tls-cert", known.name(option))),
+            None => Ok(()),
+        }
+    }
+
     /// Fails unless each certificate has what belongs to it. The error says what is missing.
     pub(super) fn check_pairs(&self) -> Result<(), &'static str> {
         let count = self.tls_cert.len();

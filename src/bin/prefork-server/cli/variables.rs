@@ -58,12 +58,14 @@ pub(super) fn parse(command: &Command, args: &[OsString]) -> Result<ArgMatches, 
     };
     let mut built = command.clone();
     built.build();
-    let mut options = built.get_arguments();
+    let mut options = built
+        .get_arguments()
+        .filter(|option| option.get_action().takes_values());
     let is_cause = |option: &&Arg| {
         let parsed = parse(command.clone().mut_arg(option.get_id(), any_value));
         !parsed.is_err_and(|error| is_no_text(&error))
     };
-    // None if there are two such values.
+    // None if there are two such values, or if it is the variable of a flag.
     let Some(option) = options.find(is_cause) else {
         return Err(error);
     };
@@ -107,7 +109,14 @@ pub(super) fn name_source(mut error: Error, command: &Command, args: &[OsString]
 /// clear: then the command line has an error, or asks for help.
 pub(super) fn given(command: &Command, args: &[OsString]) -> Option<ArgMatches> {
     let command = command.clone().mut_args(any_value);
-    command.try_get_matches_from(args).ok()
+    match command.clone().try_get_matches_from(args) {
+        // The file may have what an option needs.
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            let command = command.ignore_errors(true);
+            command.try_get_matches_from(args).ok()
+        }
+        parsed => parsed.ok(),
+    }
 }
 
 fn any_value(arg: Arg) -> Arg {

@@ -225,10 +225,26 @@ fn an_error_names_the_key_and_the_file() {
         let told = told.replace("PATH", path);
         assert!(error.contains(&told), "{content}: {error}");
     }
-    fs::write(&file, "listing = true").unwrap();
-    let error = parse(&["--config", path, "--echo"]).unwrap_err();
-    let told = format!("listing in {path} is about the files of DIR");
-    assert!(error.to_string().contains(&told), "{error}");
+    for (content, told) in [
+        (
+            "listing = true",
+            "listing in PATH is about the files of DIR",
+        ),
+        (
+            "tls-min-version = \"1.3\"",
+            "tls-min-version in PATH needs --tls-cert",
+        ),
+    ] {
+        fs::write(&file, content).unwrap();
+        let error = parse(&["--config", path, "--echo"]).unwrap_err();
+        let told = told.replace("PATH", path);
+        assert!(error.to_string().contains(&told), "{error}");
+    }
+    fs::write(&file, "tls-cert = \"c.pem\"\ntls-key = \"k.pem\"").unwrap();
+    for needs_both in ["--tls-min-version=1.3", "--redirect-to-https=8080"] {
+        let parsed = parse(&["--config", path, needs_both]);
+        assert!(parsed.is_ok(), "the file has what {needs_both} needs");
+    }
     fs::write(&file, "#".repeat(70_000)).unwrap();
     let error = parse(&["--config", path]).unwrap_err().to_string();
     assert!(error.contains("longer than 64 KiB"), "{error}");
