@@ -26,7 +26,10 @@ const LENGTH_MAX: u64 = 16 << 20;
 /// and the next one is asked then.
 const HELD_MAX: Duration = Duration::from_secs(5);
 
-/// After so many connections in a row that were closed without a response, none is expected any
+/// A stream of notices that is silent for longer has ended: it has a comment every 15 seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// After so many connections in a row that were closed without such a stream, none is expected any
 /// more. An admin process that ends closes one, and the next connection waits for the next process.
 const CLOSED_MAX: u32 = 5;
 
@@ -199,7 +202,7 @@ impl Control {
         mut each: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
         let (mut last, mut closed): (u64, u32) = (0, 0);
-        let mut stream = self.connect(None)?;
+        let mut stream = self.connect(Some(SILENCE_MAX))?;
         loop {
             let path = format!("/events?after={last}");
             // A stream that breaks off, before the request too, has ended.
@@ -207,26 +210,24 @@ impl Control {
             let lines = sent.flat_map(|stream| BufReader::new(stream).lines());
             let mut lines = lines.map_while(Result::ok);
             let status = lines.next().unwrap_or_default();
-            match status.split(' ').nth(1) {
-                Some("200") => closed = 0,
-                None if status.is_empty() => closed += 1,
-                _ => {
-                    let why = lines.last().unwrap_or(status);
-                    return Err(ControlError::Refused(why).into());
-                }
+            if !status.is_empty() && status.split(' ').nth(1) != Some("200") {
+                return Err(ControlError::Refused(reason(status, lines)).into());
             }
-            if closed == CLOSED_MAX {
-                return Err(self.lost(ErrorKind::UnexpectedEof.into()).into());
-            }
+            closed += 1;
             for line in lines {
-                if let Some(id) = line.strip_prefix("id: ") {
+                if line.starts_with(':') {
+                    closed = 0;
+                } else if let Some(id) = line.strip_prefix("id: ") {
                     last = id.parse().unwrap_or(last);
                 } else if let Some(event) = line.strip_prefix("data: ") {
                     each(event)?;
                 }
             }
+            if closed == CLOSED_MAX {
+                return Err(self.lost(ErrorKind::UnexpectedEof.into()).into());
+            }
             // The listener stays as long as the server runs.
-            match self.connect(None) {
+            match self.connect(Some(SILENCE_MAX)) {
                 Ok(next) => stream = next,
                 Err(_) => return Ok(()),
             }
@@ -395,6 +396,15 @@ trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
+/// Why a request was refused: the text of the response if it is one line, else the status.
+fn reason(status: String, lines: impl Iterator<Item = String>) -> String {
+    let mut text = lines.skip_while(|line| !line.is_empty()).skip(1);
+    match (text.next(), text.next()) {
+        (Some(line), None) if !line.is_empty() => line,
+        _ => status,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
@@ -426,8 +436,13 @@ mod tests {
             matches!(&refused, ControlError::Refused(why) if why == "too many clients listen"),
             "{refused:?}"
         );
-        let closed = refused_by(b"");
-        assert!(closed.is_broken_off(), "{closed:?}");
+        let page = b"HTTP/1.1 404 Not Found\r\n\r\n<html>\n</html>\n";
+        let refused = refused_by(page).to_string();
+        assert!(refused.contains("404 Not Found"), "{refused}");
+        for closed in [&b""[..], b"HTTP/1.1 200 OK\r\n\r\n<html>\n"] {
+            let closed = refused_by(closed);
+            assert!(closed.is_broken_off(), "{closed:?}");
+        }
     }
 
     #[test]
