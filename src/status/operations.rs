@@ -165,17 +165,20 @@ impl Operations {
     /// A worker of the slot has ended, or was not started: then it has no pid.
     pub(crate) fn on_failed_start(&mut self, slot: Slot, pid: Option<u32>, why: &str) {
         for operation in self.running() {
-            let has_failed = match operation.until {
-                // What ends beside the old worker is the one that was to replace it.
-                Until::Replaced {
-                    slot: ours,
-                    pid: old,
-                } => ours == slot && pid != Some(old),
-                // The server tries again, until it can: perhaps never.
-                Until::Slots(workers) => slot.0 < workers && pid.is_none(),
-                _ => false,
-            };
-            if has_failed {
+            // What ends beside the old worker is the one that was to replace it.
+            let is_its_own = matches!(operation.until, Until::Replaced { slot: ours, pid: old }
+                if ours == slot && pid != Some(old));
+            if is_its_own {
+                operation.state = State::Failed(why.to_owned());
+            }
+        }
+    }
+
+    /// No worker could be spawned for a slot that has none. The server tries again, until it can:
+    /// perhaps never.
+    pub(crate) fn on_empty_slot(&mut self, slot: Slot, why: &str) {
+        for operation in self.running() {
+            if matches!(operation.until, Until::Slots(workers) if slot.0 < workers) {
                 operation.state = State::Failed(why.to_owned());
             }
         }

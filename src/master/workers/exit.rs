@@ -4,7 +4,7 @@ use crate::error::EXIT_MISCONFIGURED;
 use crate::hooks::{Notice, WorkerExit};
 use crate::id::{Slot, WorkerId};
 use crate::master::Master;
-use crate::master::workers::process::{EndRequest, Process};
+use crate::master::workers::process::{EndRequest, Intent, Process};
 use crate::supervisor::{Event, Exit};
 use crate::sys::reap;
 
@@ -73,7 +73,7 @@ impl Master {
         };
         // The supervisor takes this for a crash.
         let is_unready = exit == Exit::Clean && self.supervisor.is_starting(worker);
-        if is_unready {
+        if is_unready && process.intent == Intent::Stay {
             process.blame(UNREADY.into());
         }
         let exit_report = process.exit_report(status);
@@ -109,7 +109,7 @@ impl Master {
     }
 
     /// Whether the slot has another worker that stays.
-    fn has_another(&self, slot: Slot) -> bool {
+    pub(super) fn has_another(&self, slot: Slot) -> bool {
         let mut processes = self.workers.processes.iter();
         processes.any(|(&worker, process)| process.slot == slot && self.stays(worker, process))
     }

@@ -180,15 +180,15 @@ impl Process {
             }
             Err(error) => {
                 self.close_channel();
-                self.blame(format!("it broke the protocol: {error}"));
+                self.final_messages.why = Some(format!("it broke the protocol: {error}"));
                 Recv::Broken(error)
             }
         }
     }
 
-    /// Its exit report says why it ended.
+    /// Its exit report says why it ended, unless it has said so itself.
     pub(crate) fn blame(&mut self, why: String) {
-        self.final_messages.why = Some(why);
+        self.final_messages.why.get_or_insert(why);
     }
 
     /// Closes the channel, and what the worker or its descendants have sent by it.

@@ -92,8 +92,12 @@ impl Master {
                 self.failures.last = Some((generation, why.clone()));
                 match image {
                     Image::Running => {
+                        let is_empty = !self.has_another(slot);
                         let operations = &mut self.observers.operations;
                         operations.on_failed_start(slot, None, &why);
+                        if is_empty {
+                            operations.on_empty_slot(slot, &why);
+                        }
                         self.failures.keep(why);
                     }
                     Image::OnDisk => self.canary_failed(why),
