@@ -62,7 +62,7 @@ pub(super) fn page(view: &View, format: Format) -> String {
     let refused = of(&sum, Count::OwnMetricsRefused) + own.dropped() as f64;
     text.counter(
         "prefork_own_metrics_refused",
-        "Updates of the app's own metrics that went nowhere, and series without room in the sums",
+        "Updates of the app's own metrics that went nowhere, and sums without room",
         [("", view.own_refused.or(refused))],
     );
     own::write(&mut text, &own);

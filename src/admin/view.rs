@@ -142,10 +142,11 @@ impl View {
                         let page = Page { worker, counts };
                         self.newest().pages.insert(worker.pid, page);
                     }
-                    Err(error) => {
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                         let WorkerInfo { slot, pid, .. } = worker;
                         tracing::warn!(%slot, pid, %error, "a worker's counts are not shown");
                     }
+                    Err(error) => return Err(error),
                 }
             }
             Fact::Gone(pid) => {

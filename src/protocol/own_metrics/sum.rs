@@ -76,7 +76,8 @@ impl Sum {
         self.descriptions.get(name)
     }
 
-    /// How many series did not fit.
+    /// How many counters and histograms did not fit. Gauges end with their worker, and this number
+    /// must not fall.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -92,7 +93,10 @@ impl Sum {
                 let sum = place.insert(vec![0; values.len()]);
                 merge(kind, sum, &values);
             }
-            btree_map::Entry::Vacant(_) => self.dropped += 1,
+            btree_map::Entry::Vacant(_) => match kind {
+                Kind::Counter | Kind::Histogram => self.dropped += 1,
+                Kind::Gauge | Kind::SlotGauge => {}
+            },
         }
     }
 
