@@ -19,10 +19,13 @@ pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
     let pid: u32 = pid.trim().parse().map_err(|_| none("no process id"))?;
     let directory = directory()?;
     let path = directory.join(format!("{pid}.sock"));
-    if !is_running(&path) {
+    let has_socket = path.try_exists().unwrap_or(true);
+    let responds = has_socket && has_listener(&path);
+    // A process in a container is not seen, but its socket may be.
+    if !responds && !is_running(&path) {
         return Err(none(&format!("process {pid} has ended")));
     }
-    if let Ok(false) = path.try_exists() {
+    if !has_socket {
         let directory = directory.display();
         return Err(none(&format!(
             "process {pid} has no socket in {directory}; --admin names another address"
