@@ -2,7 +2,7 @@
 
 use crate::id::{Generation, Slot, WorkerId};
 use crate::policy::{ServerState, WorkerState as Public};
-use crate::supervisor::slot::Holder;
+use crate::supervisor::slot::{Holder, SlotEntry};
 use crate::supervisor::upgrade::CANARY_SLOT;
 use crate::supervisor::worker::{Worker, WorkerState};
 use crate::supervisor::{Phase, Supervisor};
@@ -42,8 +42,9 @@ impl Supervisor {
 
     /// Whether the worker was neither ready nor asked to end.
     pub(crate) fn is_starting(&self, id: WorkerId) -> bool {
-        let mut workers = self.overview().into_iter().flat_map(|slot| slot.workers);
-        workers.any(|worker| worker == (id, Public::Starting))
+        let workers = self.entries.iter().flat_map(SlotEntry::workers);
+        let mut workers = workers.chain(&self.canary);
+        workers.any(|worker| worker.id == id && worker.is_starting())
     }
 
     /// Whether the start has ended and a worker of another slot serves.
@@ -56,19 +57,12 @@ impl Supervisor {
     pub(crate) fn overview(&self) -> Vec<SlotOverview> {
         let slots = (0..).map(Slot).zip(&self.entries);
         let slots = slots.map(|(slot, entry)| {
-            let (holders, backing_off): ([Option<&Worker>; 2], _) = match &entry.holder {
-                Holder::Vacant => ([None; 2], false),
-                Holder::Held(worker) => ([Some(worker), None], false),
-                Holder::Replacing { old, new } => ([Some(old), Some(new)], false),
-                Holder::Backoff { .. } => ([None; 2], true),
-            };
             let canary = self.canary.as_ref().filter(|_| slot == CANARY_SLOT);
-            let workers = holders.into_iter().flatten().chain(&entry.leaving);
             SlotOverview {
                 slot,
-                workers: workers.chain(canary).map(in_public).collect(),
+                workers: entry.workers().chain(canary).map(in_public).collect(),
                 adopter: entry.adopter,
-                backing_off,
+                backing_off: matches!(entry.holder, Holder::Backoff { .. }),
             }
         });
         let wanted = |slot: Slot| slot.0 < self.workers.get();
