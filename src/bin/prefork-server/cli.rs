@@ -327,7 +327,7 @@ impl Options {
             of_file: &of_file,
             file: &shown,
         };
-        known.check_sources().map_err(refuse)?;
+        serving::check_sources(&known).map_err(refuse)?;
         if !matches!(options.serving.serve(), Serve::Files(_)) {
             files::check_without_files(&known).map_err(refuse)?;
         }

@@ -3,7 +3,7 @@
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-use super::config::{SOURCES, is_flag, key};
+use super::config::{is_flag, key};
 
 /// What is known of the options of this process.
 pub(super) struct Known<'a> {
@@ -46,21 +46,6 @@ impl<'a> Known<'a> {
             (Origin::Variable, Some(variable), _) => variable.to_string_lossy().into_owned(),
             (_, _, Some(long)) => format!("--{long}"),
             (_, _, None) => "DIR".to_owned(),
-        }
-    }
-
-    /// Fails if more than one thing is to be served.
-    pub(super) fn check_sources(&self) -> Result<(), String> {
-        let is_source = |option: &&Arg| SOURCES.contains(&option.get_id().as_str());
-        let sources = self.command.get_arguments().filter(is_source);
-        let given = sources.filter(|option| self.is_given(option));
-        let names: Vec<_> = given.map(|option| self.name(option)).collect();
-        match names.len() {
-            0 | 1 => Ok(()),
-            _ => Err(format!(
-                "{} exclude each other: give one of them",
-                names.join(" and ")
-            )),
         }
     }
 }

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::Args;
 use clap::builder::BoolishValueParser;
+use clap::{Arg, Args};
 use prefork_server::Address;
 
+use super::config::SOURCES;
+use super::origin::Known;
 use super::value;
 
 /// What is served, and where.
@@ -94,6 +96,21 @@ impl Serving {
             (None, None) if self.echo => Serve::Echo,
             (None, None) => Serve::Welcome,
         }
+    }
+}
+
+/// Fails if more than one thing is to be served.
+pub(super) fn check_sources(known: &Known<'_>) -> Result<(), String> {
+    let is_given =
+        |option: &&Arg| SOURCES.contains(&option.get_id().as_str()) && known.is_given(option);
+    let given = known.command.get_arguments().filter(is_given);
+    let names: Vec<_> = given.map(|option| known.name(option)).collect();
+    match names.len() {
+        0 | 1 => Ok(()),
+        _ => Err(format!(
+            "{} exclude each other: give one of them",
+            names.join(" and ")
+        )),
     }
 }
 

@@ -103,8 +103,8 @@ pub(crate) struct Secure {
 }
 
 impl Secure {
-    /// Fails if a version is given and no certificate. `requires` does not know what is given from
-    /// a default.
+    /// Fails if a version is given and no certificate. The error of `requires` would not name what
+    /// has given the version.
     pub(super) fn check_version(&self, known: &Known<'_>) -> Result<(), String> {
         let mut options = known.command.get_arguments();
         let version = options.find(|option| option.get_id() == "tls_min_version");
