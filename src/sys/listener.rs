@@ -244,15 +244,28 @@ pub(crate) fn is_deferred(listener: impl AsFd) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::{Read, Write};
+    use std::net::TcpStream;
     use std::os::fd::IntoRawFd;
+    use std::os::unix::net::UnixStream;
 
     use nix::fcntl::FdFlag;
 
     use super::*;
 
     const ANY: &str = "127.0.0.1:0";
+
+    /// Waits until no process listens there. One that another test has forked has the listeners of
+    /// this one until it ends or executes a program. If the queue of a Unix listener is full,
+    /// connect(2) waits for that.
+    pub(crate) fn until_closed(address: &Address) {
+        let listens = || match address {
+            Address::Tcp(address) => TcpStream::connect(address).is_ok(),
+            Address::Unix(path) => UnixStream::connect(path).is_ok(),
+        };
+        while listens() {}
+    }
 
     #[test]
     fn another_server_cannot_join_a_group() {
@@ -266,8 +279,7 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         }
         drop((first, second));
-        // A process that another test has forked has them until it ends or executes a program.
-        while std::net::TcpStream::connect(taken).is_ok() {}
+        until_closed(&Address::Tcp(taken));
         tcp(taken, Reuse::First, 8).expect("free again");
     }
 

@@ -111,6 +111,16 @@ fn a_passed_listener_redirects_and_one_that_is_not_passed_is_named() {
     assert_eq!(log.matches("of redirect_to_https").count(), 1, "{log}");
 }
 
+/// Upgrades the server to one with this address and these arguments, until no old worker is left.
+fn upgrade(installed: &Installed, server: &mut Server, address: SocketAddr, arguments: &str) {
+    let new = format!("exec {BINARY} --announce-fd 1 --listen {address} {arguments}");
+    installed.replace_by_script("/bin/sh", &new);
+    let old = server.workers();
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+}
+
 fn an_address_still_redirects_after_an_upgrade_that_does_not_name_it() {
     let authority = Authority::new();
     let installed = Installed::new(BINARY);
@@ -120,13 +130,7 @@ fn an_address_still_redirects_after_an_upgrade_that_does_not_name_it() {
     let redirect = ["--redirect-to-https", "127.0.0.1:0"];
     let mut server = installed.start(&[&arguments[..], &redirect].concat());
     let [secure, plain] = both(&mut server);
-    let arguments = arguments.join(" ");
-    let new = format!("exec {BINARY} --announce-fd 1 --listen {secure} {arguments}");
-    installed.replace_by_script("/bin/sh", &new);
-    let old = server.workers();
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
-    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+    upgrade(&installed, &mut server, secure, &arguments.join(" "));
     for _ in 0..CLIENTS {
         let mut client = Client::connect(plain);
         assert_redirects(&mut client, "a.example", "https://a.example/a?b");
@@ -147,12 +151,7 @@ fn after_an_upgrade_to_tls_open_plain_connections_are_told_of_https() {
         assert_eq!(client.get("/").body, "hi");
     }
     let arguments = [authority.flags().join(" "), arguments.join(" ")].join(" ");
-    let new = format!("exec {BINARY} --announce-fd 1 --listen {address} {arguments}");
-    installed.replace_by_script("/bin/sh", &new);
-    let old = server.workers();
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
-    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+    upgrade(&installed, &mut server, address, &arguments);
     clients.push(Client::connect(address));
     for client in &mut clients {
         let told = client.get("/");

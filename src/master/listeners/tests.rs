@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::master::init::inherited::Activated;
-use crate::sys::listener::unix::tests::until_closed;
+use crate::sys::listener::tests::until_closed;
 
 const ROUNDS: usize = 2000;
 
@@ -239,13 +239,10 @@ fn openings_at_once(address: &Address, before: impl Fn() + Sync) -> (usize, usiz
 fn of_two_masters_that_start_at_once_one_gets_the_tcp_address() {
     // An address of its own: no other test gets the port between two rounds.
     let free = std::net::TcpListener::bind("127.0.0.22:0").expect("a free port");
-    let address = free.local_addr().expect("it is bound");
+    let address = Address::Tcp(free.local_addr().expect("it is bound"));
     drop(free);
-    // A process that another test forks has the listeners of a round until it ends or executes a
-    // program.
-    let until_closed = || while std::net::TcpStream::connect(address).is_ok() {};
     assert_eq!(
-        openings_at_once(&Address::Tcp(address), until_closed),
+        openings_at_once(&address, || until_closed(&address)),
         (1, 1)
     );
 }
@@ -254,13 +251,11 @@ fn of_two_masters_that_start_at_once_one_gets_the_tcp_address() {
 fn of_two_masters_that_start_at_once_one_gets_the_unix_address() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("s");
+    let address = Address::Unix(path.clone());
     // The file that a killed server has left.
     let leave = || {
         drop(UnixListener::bind(&path));
-        until_closed(&path);
+        until_closed(&address);
     };
-    assert_eq!(
-        openings_at_once(&Address::Unix(path.clone()), leave),
-        (1, 1)
-    );
+    assert_eq!(openings_at_once(&address, leave), (1, 1));
 }

@@ -206,18 +206,14 @@ pub(crate) mod tests {
     use socket2::SockRef;
 
     use super::*;
+    use crate::address::Address;
     use crate::sys::listener::is_shut_down;
+    use crate::sys::listener::tests::until_closed;
 
     pub(crate) const ALL: Access = Access {
         mode: 0o666,
         group: None,
     };
-
-    /// Waits until no process listens there. One that another test has forked has the listeners of
-    /// this one until it ends or executes a program. If the queue is full, connect(2) waits for it.
-    pub(crate) fn until_closed(path: &Path) {
-        while std::os::unix::net::UnixStream::connect(path).is_ok() {}
-    }
 
     #[test]
     fn a_socket_file_is_replaced_only_if_no_process_listens_on_it() {
@@ -227,7 +223,7 @@ pub(crate) mod tests {
         let error = listen(&path, 8, ALL).expect_err("a process listens");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(listener);
-        until_closed(&path);
+        until_closed(&Address::Unix(path.clone()));
         let (_again, new_file) = listen(&path, 8, ALL).expect("no process listens");
         drop(file);
         assert!(
