@@ -14,6 +14,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::address::Address;
 use crate::id::{Generation, Slot, WorkerId};
 
@@ -292,6 +294,18 @@ impl<K: Record + Ord, V: Record> Record for BTreeMap<K, V> {
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         (0..from.length()?).map(|_| <(K, V)>::take(from)).collect()
+    }
+}
+
+impl Record for Bytes {
+    fn put(&self, to: &mut Writer) {
+        to.length(self.len());
+        to.bytes.extend_from_slice(self);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let length = from.length()?;
+        from.split(length).map(Self::copy_from_slice)
     }
 }
 

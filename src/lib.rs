@@ -189,6 +189,8 @@
 //! | `Shared` | what the connections of an endpoint, or of HTTP/1, have in common |
 //! | `Inputs`, `FieldMaps`, `FreeList` | buffers and maps that connections take and give back |
 //! | `ClientState` | what replaces an HTTP/2 client's first frames when its connection has rested |
+//! | `Moved`, `ClientRecord` | what moves with a socket; the part of an HTTP/2 client |
+//! | `Announced` | the limits that the server tells each HTTP/2 client first |
 //! | `HeadCache`, `CachedHead` | the last request head of a connection, parsed |
 //! | `DropNotice` | marks in the state that a stream was dropped |
 //! | `ResponseSource` | whether the handler or the server made a response |
@@ -240,7 +242,9 @@
 //! - No listener is closed while the server serves. The master keeps both ends of each inbox until
 //!   the server ends, so that no connection in it is lost with a worker.
 //! - A worker does not read a connection while it hands the connection over, and serves it again
-//!   if the hand-over fails. A connection is placed once: the worker that takes it keeps it.
+//!   if the hand-over fails. In HTTP/2 it hands over only between two frames, without an open
+//!   stream. The worker that takes it goes on only if it would have told the client the same
+//!   limits, else it says GOAWAY. A connection is placed once: the worker that takes it keeps it.
 //! - One function starts every worker and the canary: `Master::spawn()` in
 //!   `master/workers/spawn.rs`. It removes the variables of a service manager first.
 //!

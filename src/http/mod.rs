@@ -20,7 +20,9 @@
 //! 8. A connection that is idle for a second gives up everything but its socket and rests again. In
 //!    HTTP/2 it also keeps what the client will not send again (`http2/protocol.rs`).
 //! 9. In a drain an idle connection goes to the slot's next worker, or is closed after a moment; a
-//!    busy one ends with its next response (`registry/drain.rs`, `conn/handover.rs`).
+//!    busy one ends with its next response (`registry/drain.rs`, `conn/handover.rs`). An HTTP/2
+//!    connection goes when no stream is open, with a record of its client
+//!    (`http2/client_record.rs`).
 //! 10. At the end the server sends what is left, and discards what the client still sends, so that
 //!     the client can read its last response (`conn/lingering_close.rs`).
 //!
@@ -56,6 +58,7 @@ mod tests;
 mod tls;
 
 pub(crate) use conn::handover::HandoverTarget;
+pub(crate) use conn::moved::Moved;
 pub(crate) use conn::socket::{Closed, Socket, Version};
 pub use exchange::body::{Body, BodyError};
 pub use exchange::handler::handler;

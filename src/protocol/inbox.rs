@@ -26,13 +26,17 @@ use crate::sys::socket::has_ended;
 /// image; a receiver closes connections that come in another version.
 const HANDED_OVER: u8 = 1;
 const PLACED: u8 = 2;
+const HTTP2_HANDED_OVER: u8 = 3;
 
-/// The most bytes of a message that were read and not processed. A pair takes messages of three
-/// times that size.
+/// The most bytes of a message that were read and not processed. A pair takes messages of more than
+/// twice that size.
 pub(crate) const READ_AHEAD_MAX: usize = 64 * 1024;
 
+/// The most bytes of what an HTTP/2 client will not send again: its header table and some numbers.
+const HTTP2_MAX: usize = 16 * 1024;
+
 /// The longest message: version, addresses and bytes. A path is short (unix(7), `sun_path`).
-const LEN_MAX: usize = READ_AHEAD_MAX + 256;
+const LEN_MAX: usize = READ_AHEAD_MAX + HTTP2_MAX + 256;
 
 /// Both ends of an inbox.
 #[derive(Debug)]
@@ -73,6 +77,8 @@ pub(crate) struct Note {
     pub(crate) local: Address,
     /// The addresses in the PROXY header, which was read and does not come again.
     pub(crate) forwarded: Option<Forwarded>,
+    /// What an HTTP/2 client will not send again. Only in a connection that was handed over.
+    pub(crate) http2: Option<Bytes>,
     /// The bytes that were read and not processed, usually none.
     pub(crate) read_ahead: Bytes,
 }
@@ -116,7 +122,8 @@ impl Sender {
     /// Sends a connection. The caller drops its own descriptor then. `WouldBlock` if there is no
     /// room.
     pub(crate) fn send(&self, connection: impl AsFd, note: &Note) -> io::Result<()> {
-        if note.read_ahead.len() > READ_AHEAD_MAX {
+        let http2 = note.http2.as_ref().map_or(0, Bytes::len);
+        if note.read_ahead.len() > READ_AHEAD_MAX || http2 > HTTP2_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         fds::send(&self.0, &note.encode(), &[connection.as_fd().as_raw_fd()])
@@ -208,9 +215,10 @@ impl Receiver {
 impl Note {
     fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
-        match self.reason {
-            Reason::HandedOver => HANDED_OVER,
-            Reason::Placed => PLACED,
+        match (self.reason, &self.http2) {
+            (Reason::HandedOver, None) => HANDED_OVER,
+            (Reason::HandedOver, Some(_)) => HTTP2_HANDED_OVER,
+            (Reason::Placed, _) => PLACED,
         }
         .put(&mut writer);
         self.local.put(&mut writer);
@@ -218,6 +226,9 @@ impl Note {
             .forwarded
             .map(|ends| (Address::Tcp(ends.peer), Address::Tcp(ends.local)));
         named.put(&mut writer);
+        if let Some(http2) = &self.http2 {
+            http2.put(&mut writer);
+        }
         let (mut bytes, _) = writer.finish();
         bytes.extend_from_slice(&self.read_ahead);
         bytes
@@ -225,8 +236,9 @@ impl Note {
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        let reason = match u8::take(&mut reader)? {
-            HANDED_OVER => Reason::HandedOver,
+        let kind = u8::take(&mut reader)?;
+        let reason = match kind {
+            HANDED_OVER | HTTP2_HANDED_OVER => Reason::HandedOver,
             PLACED => Reason::Placed,
             _ => return Err(Malformed),
         };
@@ -236,10 +248,15 @@ impl Note {
             Some((Address::Tcp(peer), Address::Tcp(local))) => Some(Forwarded { peer, local }),
             Some(_) => return Err(Malformed),
         };
+        let http2 = match kind {
+            HTTP2_HANDED_OVER => Some(Bytes::take(&mut reader)?),
+            _ => None,
+        };
         Ok(Self {
             reason,
             local,
             forwarded,
+            http2,
             read_ahead: Bytes::copy_from_slice(reader.rest()),
         })
     }
@@ -259,6 +276,7 @@ mod tests {
             reason: Reason::HandedOver,
             local: "[::1]:80".parse().expect("an address"),
             forwarded: None,
+            http2: None,
             read_ahead: read_ahead.into(),
         }
     }
@@ -292,18 +310,28 @@ mod tests {
             reason: Reason::Placed,
             ..note(b"")
         };
-        for note in [note(b""), note(b"\0\xff"), unix, forwarded, placed] {
+        let http2 = Note {
+            http2: Some(b"state"[..].into()),
+            ..note(b"\0\0\x01")
+        };
+        for note in [note(b""), note(b"\0\xff"), unix, forwarded, placed, http2] {
             assert_eq!(Note::decode(&note.encode()), Ok(note));
         }
     }
 
     #[test]
     fn other_bytes_are_refused_without_a_panic() {
-        let whole = note(b"").encode();
-        for length in 0..whole.len() {
-            assert_eq!(Note::decode(&whole[..length]), Err(Malformed), "{length}");
+        let http2 = Note {
+            http2: Some(b"state"[..].into()),
+            ..note(b"")
+        };
+        for whole in [note(b"").encode(), http2.encode()] {
+            for length in 0..whole.len() {
+                assert_eq!(Note::decode(&whole[..length]), Err(Malformed), "{length}");
+            }
         }
-        let known = [HANDED_OVER, PLACED];
+        let whole = note(b"").encode();
+        let known = [HANDED_OVER, PLACED, HTTP2_HANDED_OVER];
         for version in (0..=u8::MAX).filter(|version| !known.contains(version)) {
             let other = [&[version], &whole[1..]].concat();
             assert_eq!(Note::decode(&other), Err(Malformed), "{version}");
@@ -364,7 +392,7 @@ mod tests {
     fn connections_in_another_version_are_passed_over_and_closed() {
         with_inbox(|sender, mut receiver| {
             let (ours, theirs) = UnixStream::pair().expect("a pair");
-            for bytes in [&b"\x03"[..], &[0; LEN_MAX + 1]] {
+            for bytes in [&b"\x04"[..], &[0; LEN_MAX + 1]] {
                 fds::send(&sender.0, bytes, &[ours.as_raw_fd()]).expect("room");
             }
             let two = [ours.as_raw_fd(); 2];
@@ -424,11 +452,18 @@ mod tests {
                 read_ahead: vec![b'x'; READ_AHEAD_MAX + 1].into(),
                 ..note(b"")
             };
-            let error = sender.send(&ours, &long).expect_err("too much");
-            assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+            let long_state = Note {
+                http2: Some(vec![b's'; HTTP2_MAX + 1].into()),
+                ..note(b"")
+            };
+            for note in [&long, &long_state] {
+                let error = sender.send(&ours, note).expect_err("too much");
+                assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+            }
             let longest = Note {
                 read_ahead: long.read_ahead.slice(1..),
                 forwarded: None,
+                http2: Some(vec![b's'; HTTP2_MAX].into()),
                 reason: Reason::HandedOver,
                 local: format!("unix:/{}", "p".repeat(106)).parse().expect("valid"),
             };

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::address::{Address, Peer};
-use crate::http::{Closed, ConnectionInfo, Socket, Stage, Version};
+use crate::http::{Closed, ConnectionInfo, Moved, Socket, Stage, Version};
 use crate::proxy::Forwarded;
 use crate::worker::incoming::Admission;
 use crate::worker::proxied::Proxied;
@@ -58,8 +59,8 @@ struct Prefix {
     origin: Origin,
     /// The PROXY header, if the connection comes from a balancer.
     proxied: Option<Box<Proxied>>,
-    /// The bytes that another worker has read and not parsed.
-    read_ahead: Bytes,
+    /// What another worker knew of the connection.
+    moved: Moved,
 }
 
 impl Connection {
@@ -85,19 +86,19 @@ impl Connection {
         self.prefix.as_deref()?.proxied.as_ref()?.forwarded()
     }
 
-    /// Marks the connection as handed over by another worker. `forwarded` and `read_ahead` are what
-    /// that worker has read from it.
-    pub(crate) fn take_over(&mut self, forwarded: Option<Forwarded>, read_ahead: Bytes) {
+    /// Marks the connection as handed over by another worker. `forwarded` and `moved` are what that
+    /// worker knew of it.
+    pub(crate) fn take_over(&mut self, forwarded: Option<Forwarded>, moved: Moved) {
         let prefix = self.prefix();
         prefix.origin = Origin::Worker;
         prefix.proxied = forwarded.map(|forwarded| Box::new(Proxied::read_before(forwarded)));
-        prefix.read_ahead = read_ahead;
+        prefix.moved = moved;
     }
 
-    /// Puts these bytes before the bytes of the socket.
-    pub(crate) fn put_back(&mut self, read_ahead: Bytes) {
-        if !read_ahead.is_empty() {
-            self.prefix().read_ahead = read_ahead;
+    /// Gives back what [`HandoverTarget::hand_over`](crate::http::HandoverTarget) was given.
+    pub(crate) fn put_back(&mut self, moved: Moved) {
+        if moved != Moved::default() {
+            self.prefix().moved = moved;
         }
     }
 
@@ -110,7 +111,7 @@ impl Connection {
         let Some(prefix) = &mut self.prefix else {
             return Bytes::new();
         };
-        let bytes = &mut prefix.read_ahead;
+        let bytes = &mut prefix.moved.read_ahead;
         let taken = bytes.split_to(bytes.len().min(max));
         if bytes.is_empty() && prefix.proxied.is_none() {
             self.prefix = None;
@@ -167,6 +168,16 @@ impl Socket for Connection {
             true => self.stream.read_first(put),
             false => put(&read_ahead),
         }
+    }
+
+    fn take_http2(&mut self) -> Option<Moved> {
+        let prefix = self.prefix.as_mut()?;
+        prefix.moved.http2.as_ref()?;
+        let moved = mem::take(&mut prefix.moved);
+        if prefix.proxied.is_none() {
+            self.prefix = None;
+        }
+        Some(moved)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -313,7 +313,7 @@ impl Queue {
             stream,
             peer,
             local,
-            read_ahead,
+            moved,
             forwarded,
             origin,
         } = accepted;
@@ -332,7 +332,7 @@ impl Queue {
         };
         let mut connection = Connection::new(stream, local, admission);
         if origin == Origin::Worker {
-            connection.take_over(forwarded, read_ahead);
+            connection.take_over(forwarded, moved);
         }
         connection
     }

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::http::HandoverTarget;
+use crate::http::{HandoverTarget, Moved};
 use crate::protocol::inbox::{Note, Reason, Sender};
 use crate::stats::{Count, WorkerStats};
 use crate::worker::connection::Connection;
@@ -142,17 +141,18 @@ impl HandoverTarget<Connection> for Outgoing {
     fn hand_over(
         self: Rc<Self>,
         mut connection: Connection,
-        read_ahead: Bytes,
+        moved: Moved,
     ) -> Pin<Box<dyn Future<Output = Result<(), Connection>>>> {
         let note = Note {
             reason: Reason::HandedOver,
             local: connection.local().clone(),
             forwarded: connection.forwarded(),
-            read_ahead: match read_ahead.is_empty() {
+            read_ahead: match moved.read_ahead.is_empty() {
                 // This worker has read nothing. The worker before it may have.
                 true => connection.take_read_ahead(usize::MAX),
-                false => read_ahead,
+                false => moved.read_ahead,
             },
+            http2: moved.http2,
         };
         Box::pin(async move {
             match self.send(&connection, &note).await {
@@ -165,7 +165,10 @@ impl HandoverTarget<Connection> for Outgoing {
                 }
                 Err(error) => {
                     tracing::debug!(peer = ?connection.peer(), %error, "not handed over");
-                    connection.put_back(note.read_ahead);
+                    connection.put_back(Moved {
+                        http2: note.http2,
+                        read_ahead: note.read_ahead,
+                    });
                     Err(connection)
                 }
             }
@@ -179,6 +182,7 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::os::unix::net::UnixStream;
 
+    use bytes::Bytes;
     use tokio::task::{LocalSet, spawn_local, yield_now};
 
     use super::*;
@@ -248,7 +252,7 @@ mod tests {
             let mut clients = Vec::new();
             for _ in 0..count {
                 let (client, connection) = self.connection().await;
-                let handover = Rc::clone(&self.outgoing).hand_over(connection, Bytes::new());
+                let handover = Rc::clone(&self.outgoing).hand_over(connection, Moved::default());
                 spawn_local(handover);
                 clients.push(client);
             }
@@ -261,6 +265,13 @@ mod tests {
 
         fn sent(&self) -> u64 {
             self.stats.count(Count::HandedOver)
+        }
+    }
+
+    fn read_ahead(bytes: &'static str) -> Moved {
+        Moved {
+            http2: None,
+            read_ahead: Bytes::from_static(bytes.as_bytes()),
         }
     }
 
@@ -278,19 +289,17 @@ mod tests {
             let mut fixture = Fixture::new(LONG);
             for (by_another_worker, by_this_worker) in [("", "GET /"), ("GET /", "")] {
                 let (_client, mut connection) = fixture.connection().await;
-                connection.put_back(Bytes::from_static(by_another_worker.as_bytes()));
-                let read_ahead = Bytes::from_static(by_this_worker.as_bytes());
+                connection.put_back(read_ahead(by_another_worker));
+                let moved = read_ahead(by_this_worker);
                 let outgoing = Rc::clone(&fixture.outgoing);
-                assert!(outgoing.hand_over(connection, read_ahead).await.is_ok());
+                assert!(outgoing.hand_over(connection, moved).await.is_ok());
                 let (_, note) = fixture.receiver.take().expect("no error").expect("one");
                 assert_eq!(note.read_ahead, b"GET /"[..]);
             }
             fixture.switch.start(Idle::Close);
             let (_client, connection) = fixture.connection().await;
             let outgoing = Rc::clone(&fixture.outgoing);
-            let outcome = outgoing
-                .hand_over(connection, Bytes::from_static(b"GET /"))
-                .await;
+            let outcome = outgoing.hand_over(connection, read_ahead("GET /")).await;
             let mut back = outcome.expect_err("the server ends");
             assert_eq!(back.take_read_ahead(usize::MAX), b"GET /"[..]);
             assert_eq!(fixture.sent(), 2);
@@ -321,13 +330,13 @@ mod tests {
             let mut fixture = Fixture::new(SHORT);
             let _clients = fixture.hand_over(400).await;
             let (_client, connection) = fixture.connection().await;
-            let last = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
+            let last = Rc::clone(&fixture.outgoing).hand_over(connection, Moved::default());
             assert!(last.await.is_err());
             let outgoing = &fixture.outgoing;
             let begun = outgoing.begun.get().expect("it was tried");
             assert!(begun.elapsed() >= outgoing.wait_max, "it has waited");
             let (_client, connection) = fixture.connection().await;
-            let another = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
+            let another = Rc::clone(&fixture.outgoing).hand_over(connection, Moved::default());
             assert!(another.await.is_err(), "it does not wait");
         });
     }
@@ -356,7 +365,7 @@ mod tests {
             let (switch, drain) = DrainSwitch::new();
             let outgoing = Outgoing::new(sender(&own), drain, LONG, WorkerStats::own());
             let outgoing = Rc::new(outgoing);
-            let hand_over = |it| Rc::clone(&outgoing).hand_over(it, Bytes::new());
+            let hand_over = |it| Rc::clone(&outgoing).hand_over(it, Moved::default());
             outgoing.share(vec![Share {
                 inbox: sender(&other),
                 connections: 2,
@@ -378,7 +387,7 @@ mod tests {
             let mut fixture = Fixture::new(LONG);
             let _clients = fixture.hand_over(400).await;
             let (_client, connection) = fixture.connection().await;
-            let last = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
+            let last = Rc::clone(&fixture.outgoing).hand_over(connection, Moved::default());
             let switch = fixture.switch.clone();
             spawn_local(async move { switch.start(Idle::Close) });
             assert!(last.await.is_err());

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use nix::errno::Errno;
 use socket2::{SockAddr, SockRef};
 use tokio::io::unix::AsyncFd;
@@ -16,6 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Sleep, sleep};
 
 use crate::address::{Address, Peer};
+use crate::http::Moved;
 use crate::id::Slot;
 use crate::protocol::inbox::{Note, Reason, Receiver};
 use crate::proxy::Forwarded;
@@ -56,8 +56,8 @@ pub(super) struct Accepted {
     pub(super) stream: Stream,
     pub(super) peer: Peer,
     pub(super) local: Arc<Address>,
-    /// Bytes that the worker before this one has read and not processed.
-    pub(super) read_ahead: Bytes,
+    /// What the worker before this one knew of the connection.
+    pub(super) moved: Moved,
     /// The addresses in the PROXY header that the worker before this one has read.
     pub(super) forwarded: Option<Forwarded>,
     pub(super) origin: Origin,
@@ -236,7 +236,7 @@ impl Accepted {
             stream,
             peer,
             local,
-            read_ahead: Bytes::new(),
+            moved: Moved::default(),
             forwarded: None,
             origin: Origin::Client,
         }
@@ -257,6 +257,7 @@ impl Accepted {
             reason,
             local,
             forwarded,
+            http2,
             read_ahead,
         } = note;
         let ends = match local {
@@ -267,7 +268,7 @@ impl Accepted {
         let (stream, peer) =
             ends.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
         Ok(Self {
-            read_ahead,
+            moved: Moved { http2, read_ahead },
             forwarded,
             origin: match reason {
                 Reason::HandedOver => Origin::Worker,

@@ -1,122 +1,229 @@
 //! HTTP/2 across processes.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
 use bytes::Bytes;
 use h2::client::{SendRequest, handshake};
 use nix::sys::signal::Signal;
+use rustls::pki_types::ServerName;
+use rustls::version::TLS13;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
 
+use crate::https::Authority;
 use crate::placing::assert_even;
-use crate::support::{Server, until};
+use crate::support::{CEILING, Server, until};
+use crate::tls;
 
 tests! {
-    a_reload_loses_no_request,
+    connections_move_in_a_reload,
+    a_reload_over_tls_loses_no_request,
+    busy_connections_of_one_worker_are_spread_over_both,
     connections_are_spread_evenly,
 }
 
-/// Clients send requests until they get GOAWAY, and then connect again. Each request gets its
-/// response, whichever worker drains.
-fn a_reload_loses_no_request() {
-    let mut server = Server::start(&["--respond", "hi", "--delay", "1ms"]);
+const CLIENTS: usize = 4;
+const RELOADS: usize = 3;
+const ARGUMENTS: &[&str] = &["--respond", "hi", "--delay", "1ms", "--worker-header"];
+
+/// They move to the next workers with their clients' header tables and windows, and no client gets
+/// GOAWAY.
+fn connections_move_in_a_reload() {
+    let server = Server::start(ARGUMENTS);
+    for used in reload_beside_clients(server, None) {
+        assert_eq!(used.connections, 1);
+        // One of each generation.
+        assert!(used.workers.len() > RELOADS, "{:?}", used.workers);
+    }
+}
+
+/// Within TLS clients get GOAWAY, and connect again. Each request gets its response, whichever
+/// worker drains.
+fn a_reload_over_tls_loses_no_request() {
+    let authority = Authority::new();
+    let server = tls::start(&authority, ARGUMENTS);
+    let config = Arc::new(authority.client(&TLS13).http2());
+    for used in reload_beside_clients(server, Some(config.into())) {
+        assert!(used.connections > RELOADS, "{}", used.connections);
+    }
+}
+
+/// What one client has used.
+#[derive(Default)]
+struct Used {
+    connections: usize,
+    workers: BTreeSet<Vec<u8>>,
+}
+
+fn reload_beside_clients(mut server: Server, tls: Option<TlsConnector>) -> Vec<Used> {
     let address = server.address();
-    let done = Arc::new(AtomicBool::new(false));
-    let responses = Arc::new(AtomicUsize::new(0));
-    let connections = Arc::new(AtomicUsize::new(0));
+    let progress = Arc::new(Progress::default());
     let clients = {
-        let (done, responses) = (Arc::clone(&done), Arc::clone(&responses));
-        let connections = Arc::clone(&connections);
+        let progress = Arc::clone(&progress);
         std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
-                let mut clients = JoinSet::new();
-                for _ in 0..4 {
-                    let (done, responses) = (Arc::clone(&done), Arc::clone(&responses));
-                    let connections = Arc::clone(&connections);
-                    clients.spawn(async move {
-                        while !done.load(Ordering::Relaxed) {
-                            connections.fetch_add(1, Ordering::Relaxed);
-                            ask_until_told_to_go(address, &done, &responses).await;
-                        }
-                    });
-                }
-                clients.join_all().await;
-            });
+                let clients = (0..CLIENTS).map(|number| {
+                    let (progress, tls) = (Arc::clone(&progress), tls.clone());
+                    async move { ask_until_over(address, tls, number, &progress).await }
+                });
+                clients.collect::<JoinSet<_>>().join_all().await
+            })
         })
     };
-    let more = |responses: &AtomicUsize| {
-        let wanted = responses.load(Ordering::Relaxed) + 100;
-        until(|| responses.load(Ordering::Relaxed) >= wanted);
-    };
-    for reloads in 1..=2 {
-        more(&responses);
+    for _ in 0..RELOADS {
+        progress.wait_for_more(&clients);
         server.signal(Signal::SIGHUP);
-        server.wait("reload_finished");
-        // Each client has got GOAWAY and has connected again.
-        until(|| connections.load(Ordering::Relaxed) >= 4 + 4 * reloads);
+        for _ in 0..2 {
+            assert_eq!(server.wait("worker_exited")["cut"], 0);
+        }
     }
-    more(&responses);
-    done.store(true, Ordering::Relaxed);
-    clients.join().expect("every request is answered");
+    progress.wait_for_more(&clients);
+    progress.over.store(true, Ordering::Relaxed);
+    let used = clients.join().expect("every request is answered");
     server.signal(Signal::SIGTERM);
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
-    let mut exits = ended.notices.iter();
-    assert!(exits.all(|notice| notice["cut"].as_u64().unwrap_or(0) == 0));
+    used
 }
 
-/// Eight requests at a time.
-async fn ask_until_told_to_go(address: SocketAddr, done: &AtomicBool, responses: &AtomicUsize) {
-    let stream = TcpStream::connect(address)
-        .await
-        .expect("the server accepts");
+#[derive(Default)]
+struct Progress {
+    responses: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Progress {
+    fn wait_for_more<T>(&self, clients: &JoinHandle<T>) {
+        let wanted = self.responses.load(Ordering::Relaxed) + 100;
+        until(|| clients.is_finished() || self.responses.load(Ordering::Relaxed) >= wanted);
+    }
+}
+
+async fn ask_until_over(
+    address: SocketAddr,
+    tls: Option<TlsConnector>,
+    number: usize,
+    progress: &Progress,
+) -> Used {
+    let mut used = Used::default();
+    while !progress.over.load(Ordering::Relaxed) {
+        used.connections += 1;
+        let stream = TcpStream::connect(address).await.expect("it listens");
+        match &tls {
+            None => ask_until_goaway(stream, number, progress, &mut used).await,
+            Some(tls) => {
+                let name = ServerName::try_from("localhost").expect("a name");
+                let stream = tls.connect(name, stream).await.expect("a handshake");
+                ask_until_goaway(stream, number, progress, &mut used).await;
+            }
+        }
+    }
+    used
+}
+
+/// Eight requests at a time, each with a field that no other has.
+async fn ask_until_goaway<I>(stream: I, number: usize, progress: &Progress, used: &mut Used)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (requests, connection) = handshake(stream).await.expect("HTTP/2");
     let connection = tokio::spawn(connection);
-    while !done.load(Ordering::Relaxed) {
+    while !progress.over.load(Ordering::Relaxed) {
         let mut asked = JoinSet::new();
         for _ in 0..8 {
             // An error is the server's GOAWAY. No request was sent.
             let Ok(requests) = requests.clone().ready().await else {
                 break;
             };
-            asked.spawn(ask(requests));
+            let count = progress.responses.load(Ordering::Relaxed);
+            asked.spawn(ask(requests, format!("{number}-{count}")));
         }
         if asked.is_empty() {
             break;
         }
-        let count = asked.join_all().await.into_iter().sum::<usize>();
-        responses.fetch_add(count, Ordering::Relaxed);
+        for worker in asked.join_all().await.into_iter().flatten() {
+            used.workers.insert(worker);
+            progress.responses.fetch_add(1, Ordering::Relaxed);
+        }
     }
     drop(requests);
     connection.await.expect("no panic").expect("an orderly end");
 }
 
-/// The number of responses: 1, or 0 if GOAWAY comes before the request has left. The client then
-/// sends the request after its PONG, so the final GOAWAY does not include it, and the client may
-/// repeat it on another connection (RFC 9113 6.8). A request that the server accepts and does not
-/// respond to fails with another error.
-async fn ask(mut requests: SendRequest<Bytes>) -> usize {
-    let request = http::Request::get("http://test/").body(());
-    let sent = requests.send_request(request.expect("a request"), true);
-    let Ok((response, _)) = sent else {
-        return 0;
-    };
-    let response = match response.await {
+/// The worker that has responded, or `None` if GOAWAY comes before the request has left. The client
+/// then sends the request after its PONG, so the final GOAWAY does not include it, and the client
+/// may repeat it on another connection (RFC 9113 6.8). A request that the server accepts and does
+/// not respond to fails with another error.
+async fn ask(mut requests: SendRequest<Bytes>, id: String) -> Option<Vec<u8>> {
+    let request = http::Request::get("http://test/").header("x-request-id", id);
+    let sent = requests.send_request(request.body(()).expect("a request"), true);
+    let response = match sent.ok()?.0.await {
         Ok(response) => response,
         Err(error) if error.is_go_away() && error.is_remote() => {
             assert_eq!(error.reason(), Some(h2::Reason::NO_ERROR));
-            return 0;
+            return None;
         }
         Err(error) => panic!("a request got no response: {error}"),
     };
     assert_eq!(response.status(), 200);
+    let worker = response.headers()["x-prefork-worker"].as_bytes().to_vec();
     let mut body = response.into_body();
     assert_eq!(body.data().await.expect("a body").expect("whole"), "hi");
-    1
+    Some(worker)
+}
+
+/// A new connection, and the worker that serves it.
+async fn connect(address: SocketAddr) -> (SendRequest<Bytes>, String) {
+    let stream = TcpStream::connect(address).await.expect("it listens");
+    let (mut requests, connection) = handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let worker = worker(&mut requests).await;
+    (requests, worker)
+}
+
+async fn worker(requests: &mut SendRequest<Bytes>) -> String {
+    let request = http::Request::get("http://test/").body(());
+    let sent = requests.send_request(request.expect("a request"), true);
+    let response = sent.expect("it is open").0.await.expect("a response");
+    let worker = response.headers()["x-prefork-worker"].to_str();
+    worker.expect("text").to_owned()
+}
+
+fn busy_connections_of_one_worker_are_spread_over_both() {
+    let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let mut clients = Vec::new();
+        let (first, one) = connect(address).await;
+        clients.push(first);
+        while clients.len() < 4 {
+            let (client, worker) = connect(address).await;
+            if worker == one {
+                clients.push(client);
+            }
+        }
+        let begun = Instant::now();
+        let mut here = 4;
+        while here != 2 {
+            assert!(begun.elapsed() < CEILING, "no connection moves");
+            here = 0;
+            for client in &mut clients {
+                here += usize::from(worker(client).await == one);
+            }
+        }
+    });
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
 }
 
 /// The first bytes show that a connection speaks HTTP/2. It is placed before they come.
@@ -127,14 +234,9 @@ fn connections_are_spread_evenly() {
     runtime.expect("a runtime").block_on(async {
         let (mut open, mut workers) = (Vec::new(), Vec::new());
         for _ in 0..4 {
-            let stream = TcpStream::connect(address).await.expect("it listens");
-            let (mut requests, connection) = handshake(stream).await.expect("HTTP/2");
-            tokio::spawn(connection);
-            let request = http::Request::get("http://test/").body(());
-            let sent = requests.send_request(request.expect("a request"), true);
-            let response = sent.expect("it is open").0.await.expect("a response");
-            workers.push(response.headers()["x-prefork-worker"].clone());
-            open.push(requests);
+            let (client, worker) = connect(address).await;
+            workers.push(worker);
+            open.push(client);
         }
         let workers = workers.iter().map(|worker| worker.as_bytes());
         assert_even(&server, workers);

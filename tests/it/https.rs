@@ -146,6 +146,13 @@ impl Browser {
         self.wallet.set(Mode::Gives);
     }
 
+    /// The same client, in HTTP/2.
+    pub(crate) fn http2(&self) -> ClientConfig {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![b"h2".into()];
+        config
+    }
+
     /// A connection after its handshake.
     pub(crate) fn connect(&self, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
         let mut stream = TcpStream::connect_timeout(&address, CEILING).expect("it listens");

@@ -4,8 +4,7 @@
 use std::pin::Pin;
 use std::rc::Rc;
 
-use bytes::Bytes;
-
+use crate::http::conn::moved::Moved;
 use crate::http::conn::protocol::StartProtocol;
 
 /// Shared by all connections of one endpoint.
@@ -16,9 +15,9 @@ pub(crate) struct Shared<I> {
 
 /// Takes connections over from a server that hands over or shares.
 pub(crate) trait HandoverTarget<I> {
-    /// Takes a connection, with the bytes that were read from it and not answered. If it cannot
-    /// take the connection, it gives the connection back, and these bytes are read from it again.
-    fn hand_over(self: Rc<Self>, io: I, read_ahead: Bytes) -> HandoverFuture<I>;
+    /// Takes a connection, with what moves together with its socket. If it cannot take the
+    /// connection, it gives the connection back. Then the socket has all this again.
+    fn hand_over(self: Rc<Self>, io: I, moved: Moved) -> HandoverFuture<I>;
 }
 
 /// Resolves when a [`HandoverTarget`] has taken the connection or gives it back. This may take

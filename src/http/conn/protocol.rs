@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::StatusCode;
 
 use crate::http::conn::socket::Version;
@@ -27,6 +28,16 @@ pub(crate) trait Protocol<I> {
     /// [`Order::Rest`] in HTTP/2. One of HTTP/1 gives up its stream instead.
     fn poll_wake(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
+    }
+
+    /// Whether the connection can go to another server now. Called between requests only.
+    fn can_move(&self) -> bool {
+        true
+    }
+
+    /// What the next server needs to know of an HTTP/2 client. Called if [`Protocol::can_move`].
+    fn client_record(&self) -> Option<Bytes> {
+        None
     }
 
     /// Returns the stream, with the bytes put back that were read and not parsed. `None` after an
@@ -79,4 +90,13 @@ pub(crate) trait StartProtocol<I> {
         stream: Stream<I>,
         state: &Arc<ConnState>,
     ) -> Box<dyn Protocol<I>>;
+
+    /// Goes on with HTTP/2 where another server was, without an open stream. `None` if the record
+    /// of the client is not valid.
+    fn resume(
+        &self,
+        stream: Stream<I>,
+        state: &Arc<ConnState>,
+        record: &[u8],
+    ) -> Option<Box<dyn Protocol<I>>>;
 }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
+use crate::http::conn::moved::Moved;
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::state::Stage;
 
@@ -124,6 +125,12 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// need not be its first.
     fn was_idle(&self) -> bool {
         false
+    }
+
+    /// Takes what another server knew of the connection, if that server spoke HTTP/2 on it. The
+    /// bytes that the other server read do not come again.
+    fn take_http2(&mut self) -> Option<Moved> {
+        None
     }
 
     /// The addresses of the connection, and what was learned about the client while it opened.

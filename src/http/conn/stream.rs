@@ -96,6 +96,16 @@ impl<I> Stream<I> {
         Self::new(io, Arc::clone(state), registry.counters.stats(), preface)
     }
 
+    /// The stream of a connection on which another server spoke HTTP/2, with the bytes which that
+    /// server read and did not process.
+    pub(crate) fn of_http2(member: &Member, io: I, read_ahead: Bytes) -> Self {
+        Self {
+            preface: Preface::Whole,
+            input: read_ahead.into(),
+            ..Self::of_member(member, io)
+        }
+    }
+
     pub(crate) fn new(io: I, state: Arc<ConnState>, stats: WorkerStats, preface: Preface) -> Self {
         state.begin_stream();
         Self {

@@ -14,6 +14,7 @@ use crate::http::conn::handover::{HandoverFuture, Shared};
 use crate::http::conn::lingering_close::{
     CloseMode, HEAD_TOO_LARGE, LingeringClose, TARGET_TOO_LONG, TOO_SLOW,
 };
+use crate::http::conn::moved::Moved;
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::{Socket, Version};
 use crate::http::conn::stream::Stream;
@@ -130,11 +131,9 @@ impl<I: Socket> OpenConnection<I> {
                         self.member.state.allow_handover();
                     }
                     if io.was_idle() {
-                        self.member.state.enter(Stage::Idle);
-                        self.member.rest();
-                    } else {
-                        self.member.state.enter(Stage::Fresh);
+                        return self.go_on(io);
                     }
+                    self.member.state.enter(Stage::Fresh);
                     self.phase = Phase::Resting(io);
                 }
                 if version == Version::Http2 {
@@ -163,8 +162,31 @@ impl<I: Socket> OpenConnection<I> {
         }
     }
 
+    /// Goes on where another server was, or where this one was before a hand-over failed.
+    fn go_on(&mut self, mut io: I) -> Poll<Option<Ending<I>>> {
+        self.member.state.enter(Stage::Idle);
+        self.member.rest();
+        let Some(Moved { http2, read_ahead }) = io.take_http2() else {
+            self.phase = Phase::Resting(io);
+            return Poll::Ready(None);
+        };
+        let stream = Stream::of_http2(&self.member, io, read_ahead);
+        let record = http2.unwrap_or_default();
+        let protocol = self.shared.http.resume(stream, &self.member.state, &record);
+        let Some(protocol) = protocol else {
+            let peer = self.member.peer();
+            tracing::error!(
+                ?peer,
+                "HTTP/2 connection handed over without a valid record; closed"
+            );
+            return Poll::Ready(Some(None));
+        };
+        self.phase = Phase::RestingHttp2(protocol);
+        Poll::Ready(None)
+    }
+
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
-        if let Some(permit) = self.member.try_hand_over() {
+        if let Some(permit) = self.member.try_hand_over(|| true) {
             self.hand_over(permit);
             return Poll::Ready(None);
         }
@@ -190,7 +212,9 @@ impl<I: Socket> OpenConnection<I> {
             return Poll::Ready(None);
         }
         let ending = match order {
-            Order::Rest | Order::Streams | Order::EndUpgrade => return Poll::Ready(None),
+            Order::Rest | Order::Streams | Order::EndUpgrade | Order::Unmoved => {
+                return Poll::Ready(None);
+            }
             Order::Cut => None,
             Order::CloseIdle | Order::Evict | Order::Expire(_) => {
                 self.take_stream().map(LingeringClose::silent)
@@ -208,7 +232,7 @@ impl<I: Socket> OpenConnection<I> {
         if let Poll::Ready(outcome) = self.member.measured(|| protocol.poll(cx)) {
             return Poll::Ready(self.end(outcome));
         }
-        if let Some(permit) = self.member.try_hand_over() {
+        if let Some(permit) = self.member.try_hand_over(|| protocol.can_move()) {
             self.hand_over(permit);
             return Poll::Ready(None);
         }
@@ -240,6 +264,10 @@ impl<I: Socket> OpenConnection<I> {
         let Phase::RestingHttp2(protocol) = &mut self.phase else {
             return Poll::Ready(None);
         };
+        if let Some(permit) = self.member.try_hand_over(|| protocol.can_move()) {
+            self.hand_over(permit);
+            return Poll::Ready(None);
+        }
         let order = match protocol.poll_wake(cx) {
             Poll::Ready(()) => None,
             Poll::Pending => match self.member.take_order(cx) {
@@ -267,8 +295,7 @@ impl<I: Socket> OpenConnection<I> {
             }
             Poll::Ready(Err(io)) => {
                 self.member.handover_failed();
-                self.phase = Phase::Resting(io);
-                Poll::Ready(None)
+                self.go_on(io)
             }
             Poll::Pending => match self.member.take_order(cx) {
                 Some(order) => {
@@ -282,12 +309,16 @@ impl<I: Socket> OpenConnection<I> {
 
     /// Gives the idle connection to the other server.
     fn hand_over(&mut self, permit: HandoverPermit) {
-        let (io, read_ahead) = match mem::replace(&mut self.phase, Phase::Moving) {
-            Phase::Resting(io) => (io, Bytes::new()),
-            Phase::Serving(protocol) => match protocol.into_stream() {
-                Some(stream) => stream.into_parts(),
-                None => return,
-            },
+        let (io, moved) = match mem::replace(&mut self.phase, Phase::Moving) {
+            Phase::Resting(io) => (io, Moved::default()),
+            Phase::Serving(protocol) | Phase::RestingHttp2(protocol) => {
+                let http2 = protocol.client_record();
+                let Some(stream) = protocol.into_stream() else {
+                    return;
+                };
+                let (io, read_ahead) = stream.into_parts();
+                (io, Moved { http2, read_ahead })
+            }
             other => {
                 self.phase = other;
                 return;
@@ -297,7 +328,7 @@ impl<I: Socket> OpenConnection<I> {
             self.member.rest();
             self.member.state.enter(Stage::HandedOver);
             self.phase = Phase::HandingOver {
-                future: Rc::clone(target).hand_over(io, read_ahead),
+                future: Rc::clone(target).hand_over(io, moved),
                 _permit: permit,
             };
         }
@@ -317,11 +348,6 @@ impl<I: Socket> OpenConnection<I> {
     fn serve_stream(&mut self, version: Version, stream: Stream<I>) {
         self.member.activate();
         let state = &self.member.state;
-        if version == Version::Http2 {
-            // The client has half of the state of an HTTP/2 connection, so no other server can take
-            // it over.
-            state.forbid_handover();
-        }
         let protocol = self.shared.http.start(version, stream, state);
         self.phase = Phase::Serving(protocol);
     }

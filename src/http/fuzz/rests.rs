@@ -1,5 +1,5 @@
-//! HTTP/2 connections that rest at any moment. The client must get the responses that it gets if
-//! its connection never rests.
+//! HTTP/2 connections that rest at any moment, or move to another server. The client must get the
+//! responses that it gets if its connection does neither.
 //!
 //! The input chooses what the client does: requests whose header blocks use the dynamic table in
 //! each way, uploads, settings, windows, and frames of any kind.
@@ -7,11 +7,14 @@
 mod client;
 mod responses;
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt::Write;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,57 +32,83 @@ use self::responses::Responses;
 use super::Woken;
 use crate::address::{Address, Peer};
 use crate::fuzz;
+use crate::http::conn::handover::HandoverFuture;
 use crate::http::{
-    BodyError, Closed, ConnectionInfo, DateHeader, Http, Request, Server, Socket, Version,
+    BodyError, Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Moved, Request, Server,
+    Socket, Version,
 };
 use crate::stats::{Count, WorkerStats};
 
 /// Enough ticks for a connection to go to rest, if it can.
 const TICKS: usize = 16;
 
-/// How often a connection has rested, in all inputs.
+/// How often a connection has rested, in all inputs, and how often one has moved.
 static RESTS: AtomicUsize = AtomicUsize::new(0);
+static MOVES: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
 fn sequences() {
     fuzz::check("http-rests-sequences", |bytes| {
         let steps = steps(bytes);
-        assert_eq!(play(&steps, Rest::IfAsked), play(&steps, Rest::Never));
+        let expected = play(&steps, When::Never);
+        assert_eq!(play(&steps, When::Rests), expected, "rests");
+        assert_eq!(play(&steps, When::Moves), expected, "moves");
     });
-    assert!(
-        cfg!(fuzzing) || RESTS.load(Relaxed) > 100,
-        "{RESTS:?} rests"
-    );
+    for (count, of) in [(&RESTS, "rests"), (&MOVES, "moves")] {
+        let count = count.load(Relaxed);
+        assert!(cfg!(fuzzing) || count > 100, "{count} {of}");
+    }
 }
 
+/// What the connection does at each [`Step::Rest`], if it can.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    IfAsked,
+enum When {
     Never,
+    Rests,
+    Moves,
 }
 
-/// Serves one connection to its end, and returns what the client gets.
-fn play(steps: &[Step], rest: Rest) -> Responses {
-    let hours = Duration::from_secs(36_000);
-    let options = Http::new()
-        .date_header(DateHeader::Omitted)
-        .header_timeout(hours)
-        .body_timeout(hours)
-        .write_timeout(hours)
-        .idle_timeout(hours);
-    let server = Server::new(options, WorkerStats::own());
-    let endpoint = server.endpoint(service_fn(respond));
-    let pipe = Arc::<Mutex<Pipe>>::default();
-    let mut serving = Box::pin(endpoint.serve(End(Arc::clone(&pipe))));
-    let mut settle = || {
+/// A server, and the task of its only connection.
+struct Serving {
+    server: Server,
+    task: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+/// The next server takes the connection from here.
+#[derive(Default)]
+struct Inbox(RefCell<Option<End>>);
+
+impl HandoverTarget<End> for Inbox {
+    fn hand_over(self: Rc<Self>, mut end: End, moved: Moved) -> HandoverFuture<End> {
+        end.moved = Some(moved);
+        self.0.replace(Some(end));
+        Box::pin(ready(Ok(())))
+    }
+}
+
+impl Serving {
+    fn begin(end: End, inbox: &Rc<Inbox>) -> Self {
+        let hours = Duration::from_secs(36_000);
+        let options = Http::new()
+            .date_header(DateHeader::Omitted)
+            .header_timeout(hours)
+            .body_timeout(hours)
+            .write_timeout(hours)
+            .idle_timeout(hours);
+        let server = Server::new(options, WorkerStats::own());
+        let endpoint = server.endpoint(service_fn(respond));
+        let inbox = Rc::clone(inbox);
+        let task = Box::pin(endpoint.with_handover_target(inbox).serve(end));
+        Self { server, task }
+    }
+
+    /// Polls the connection until it waits for something. Returns whether it is over.
+    fn settle(&mut self) -> bool {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut rounds = 10_000;
-        while serving
-            .as_mut()
-            .poll(&mut Context::from_waker(&waker))
-            .is_pending()
-        {
+        let mut cx = Context::from_waker(&waker);
+        while self.task.as_mut().poll(&mut cx).is_pending() {
             if !woken.0.swap(false, Relaxed) {
                 return false;
             }
@@ -87,7 +116,18 @@ fn play(steps: &[Step], rest: Rest) -> Responses {
             assert!(rounds > 0, "it waits for nothing");
         }
         true
+    }
+}
+
+/// Serves one connection to its end, and returns what the client gets.
+fn play(steps: &[Step], when: When) -> Responses {
+    let pipe = Arc::<Mutex<Pipe>>::default();
+    let inbox = Rc::<Inbox>::default();
+    let end = End {
+        pipe: Arc::clone(&pipe),
+        moved: None,
     };
+    let mut serving = Serving::begin(end, &inbox);
     let mut responses = Responses::default();
     let mut is_over = false;
     for step in steps {
@@ -95,28 +135,37 @@ fn play(steps: &[Step], rest: Rest) -> Responses {
             _ if is_over => break,
             Step::Send(bytes) => {
                 lock(&pipe).to_server.extend(bytes);
-                is_over = settle();
+                is_over = serving.settle();
             }
-            Step::Rest if rest == Rest::IfAsked => {
+            Step::Rest if when == When::Rests => {
                 for _ in 0..TICKS {
-                    server.registry.tick();
-                    is_over = is_over || settle();
+                    serving.server.registry.tick();
+                    is_over = is_over || serving.settle();
                 }
-                RESTS.fetch_add(usize::from(server.served() == 0), Relaxed);
+                RESTS.fetch_add(usize::from(serving.server.served() == 0), Relaxed);
+            }
+            Step::Rest if when == When::Moves => {
+                serving.server.share(1, || Duration::ZERO);
+                is_over = serving.settle();
             }
             Step::Rest => {}
             Step::Drain => {
-                server.drain();
-                is_over = settle();
+                serving.server.drain();
+                is_over = serving.settle();
             }
+        }
+        while let Some(end) = inbox.0.take() {
+            MOVES.fetch_add(1, Relaxed);
+            serving = Serving::begin(end, &inbox);
+            is_over = serving.settle();
         }
         responses.read(&std::mem::take(&mut lock(&pipe).to_client));
     }
     lock(&pipe).is_closed = true;
-    assert!(is_over || settle(), "the client has left");
+    assert!(is_over || serving.settle(), "the client has left");
     responses.read(&std::mem::take(&mut lock(&pipe).to_client));
-    assert_eq!(server.connections(), 0);
-    assert_eq!(server.count(Count::Panics), 0);
+    assert_eq!(serving.server.connections(), 0);
+    assert_eq!(serving.server.count(Count::Panics), 0);
     responses
 }
 
@@ -151,7 +200,11 @@ fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
 }
 
 /// The server's end of the pipe.
-struct End(Arc<Mutex<Pipe>>);
+struct End {
+    pipe: Arc<Mutex<Pipe>>,
+    /// What another server knew.
+    moved: Option<Moved>,
+}
 
 impl Socket for End {
     fn info(&self) -> ConnectionInfo {
@@ -163,12 +216,20 @@ impl Socket for End {
         Poll::Ready(Ok(Version::Http2))
     }
 
+    fn was_idle(&self) -> bool {
+        self.moved.is_some()
+    }
+
+    fn take_http2(&mut self) -> Option<Moved> {
+        self.moved.take()
+    }
+
     fn has_unread(&self) -> bool {
-        !lock(&self.0).to_server.is_empty()
+        !lock(&self.pipe).to_server.is_empty()
     }
 
     fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        match self.has_unread() || lock(&self.0).is_closed {
+        match self.has_unread() || lock(&self.pipe).is_closed {
             true => Poll::Ready(()),
             // The test polls the connection when bytes come.
             false => Poll::Pending,
@@ -190,7 +251,7 @@ impl AsyncRead for End {
         _: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut pipe = lock(&self.0);
+        let mut pipe = lock(&self.pipe);
         if pipe.to_server.is_empty() && !pipe.is_closed {
             return Poll::Pending;
         }
@@ -207,7 +268,7 @@ impl AsyncWrite for End {
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        lock(&self.0).to_client.extend_from_slice(bytes);
+        lock(&self.pipe).to_client.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 

@@ -1,16 +1,16 @@
 //! What a server knows of its client besides open streams: enough to begin a new HTTP/2 connection
 //! in its place.
 
+use bytes::Bytes;
+
 use crate::http::conn::preface::PREFACE;
+use crate::http::http2::announced::Announced;
+use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::header_table::{HeaderTable, TABLE_SIZE};
 use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Header, PADDED, PAYLOAD_MAX,
-    PRIORITY, PUSH_PROMISE, SETTINGS, WINDOW_UPDATE, write_frame,
+    PRIORITY, PUSH_PROMISE, SETTINGS, WINDOW, WINDOW_MAX, WINDOW_UPDATE, write_frame,
 };
-
-/// The window of a new connection, in both directions (RFC 9113 6.9.2).
-const WINDOW: i64 = 65_535;
-const WINDOW_MAX: i64 = (1 << 31) - 1;
 
 /// The limit of an incomplete header block. h2 takes no more from a client that it serves on.
 const BLOCK_MAX: usize = 128 * 1024;
@@ -48,6 +48,18 @@ pub(crate) struct ClientState {
     block: Option<Vec<u8>>,
 }
 
+/// What a client would send that begins a connection.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    /// What the server reads next.
+    pub(crate) next: Bytes,
+    /// What it reads after it has sent the response. The client's settings apply only then: its
+    /// window for a stream may be small.
+    pub(crate) last: Bytes,
+    /// The length of the response to the last request, in bytes. 0: there is none.
+    pub(crate) spent: usize,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knowledge {
     /// The client has not acknowledged the server's settings.
@@ -68,6 +80,38 @@ impl ClientState {
             receive_window: WINDOW,
             table: HeaderTable::new(),
             block: None,
+        }
+    }
+
+    /// The state of a client that another server has written down. `None` if its table is not valid.
+    pub(crate) fn of_record(record: &ClientRecord) -> Option<Self> {
+        let mut table = HeaderTable::new();
+        table.read(&record.table)?;
+        Some(Self {
+            knowledge: Knowledge::Complete,
+            header_table_size: record.header_table_size,
+            initial_window_size: record.initial_window_size,
+            max_frame_size: record.max_frame_size,
+            send_window: record.send_window.into(),
+            receive_window: record.receive_window.into(),
+            table,
+            block: None,
+        })
+    }
+
+    /// Writes the state down. It must be one that [can be replayed](Self::can_be_replayed).
+    pub(crate) fn record(&self, announced: Announced, last_stream: u32) -> ClientRecord {
+        // A window that is less than nothing ends the connection.
+        let window = |window: i64| u32::try_from(window).unwrap_or_default();
+        ClientRecord {
+            announced,
+            last_stream,
+            header_table_size: self.header_table_size,
+            initial_window_size: self.initial_window_size,
+            max_frame_size: self.max_frame_size,
+            send_window: window(self.send_window),
+            receive_window: window(self.receive_window),
+            table: self.table.replay().unwrap_or_default().into(),
         }
     }
 
@@ -180,8 +224,7 @@ impl ClientState {
     pub(crate) fn can_be_replayed(&self, header_size_max: usize) -> bool {
         self.knowledge == Knowledge::Complete
             && self.block.is_none()
-            // A client can only raise a window.
-            && (WINDOW..=WINDOW_MAX).contains(&self.send_window)
+            && (0..=WINDOW_MAX).contains(&self.send_window)
             && GET_SIZE < header_size_max
             && self.table.size() <= header_size_max.saturating_mul(4)
     }
@@ -194,25 +237,20 @@ impl ClientState {
     /// What a client would send that begins a connection in this state. `last_stream` is the last
     /// stream that it has opened, or 0.
     ///
-    /// The table of the server's encoder is empty then, and that of the client's decoder is not.
-    /// h2 tells the client so before the next field, because the size of the table was 0 in between
-    /// (RFC 7541 4.2). A malformed request fills the table of the server's decoder: h2 reads it to
-    /// its end, and resets its stream.
-    pub(crate) fn replay(&self, last_stream: u32) -> Vec<u8> {
+    /// The table of the server's encoder is empty then, and that of the client's decoder is not:
+    /// the size of the encoder's table is 0 in between (RFC 7541 4.2). A malformed request fills
+    /// the table of the server's decoder: h2 reads it to its end, and resets its stream. The
+    /// response to the last request spends what is missing of the client's window.
+    pub(crate) fn replay(&self, last_stream: u32) -> Replay {
         let mut bytes = PREFACE.to_vec();
-        let mut settings = Vec::new();
         write_frame(&mut bytes, SETTINGS, 0, 0, &setting(HEADER_TABLE_SIZE, 0));
-        for (identifier, value) in [
-            (HEADER_TABLE_SIZE, self.header_table_size),
-            (INITIAL_WINDOW_SIZE, self.initial_window_size),
-            (MAX_FRAME_SIZE, self.max_frame_size),
-        ] {
-            settings.extend_from_slice(&setting(identifier, value));
-        }
-        write_frame(&mut bytes, SETTINGS, 0, 0, &settings);
         write_frame(&mut bytes, SETTINGS, ACK, 0, b"");
-        if let Ok(increment @ 1..) = u32::try_from(self.send_window - WINDOW) {
-            write_frame(&mut bytes, WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
+        let (more, less) = match self.send_window - WINDOW {
+            more @ 1.. => (u32::try_from(more).unwrap_or_default(), 0),
+            less => (0, usize::try_from(-less).unwrap_or_default()),
+        };
+        if more > 0 {
+            write_frame(&mut bytes, WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
         }
         let flags = END_STREAM | END_HEADERS;
         if let Some(mut block) = self.table.replay() {
@@ -222,7 +260,21 @@ impl ClientState {
         if last_stream > 0 {
             write_frame(&mut bytes, HEADERS, flags, last_stream, GET);
         }
-        bytes
+        let settings = [
+            setting(HEADER_TABLE_SIZE, self.header_table_size),
+            setting(INITIAL_WINDOW_SIZE, self.initial_window_size),
+            setting(MAX_FRAME_SIZE, self.max_frame_size),
+        ];
+        let mut last = Vec::new();
+        write_frame(&mut last, SETTINGS, 0, 0, settings.as_flattened());
+        if less == 0 {
+            bytes.append(&mut last);
+        }
+        Replay {
+            next: bytes.into(),
+            last: last.into(),
+            spent: less,
+        }
     }
 
     /// The new connection grants the client a window of this size. Returns the frame for the

@@ -10,11 +10,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
+use std::mem;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::http::http2::client_state::ClientState;
+use crate::http::http2::announced::Announced;
+use crate::http::http2::client_record::ClientRecord;
+use crate::http::http2::client_state::{ClientState, Replay};
 use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header,
     PADDED, PING, RST_STREAM, Scan, control_frame,
@@ -57,6 +60,17 @@ const BYTES_PER_CREDIT: u32 = 512;
 /// open. So many frames a second cost a worker less than one request.
 const PER_SECOND: u32 = 32;
 
+/// What h2 may read next while new streams wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing: a new stream is next.
+    NewStream,
+    /// Nothing before more bytes have come.
+    Incomplete,
+}
+
 /// The payload of the PING that h2 sends with its first GOAWAY. If hyper serves a connection again
 /// that went away at rest, h2 takes the acknowledgement for that of its own PING.
 const PAYLOAD: [u8; 8] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54];
@@ -68,7 +82,7 @@ pub(crate) struct Frames {
     written: RefCell<Scan>,
     client: RefCell<ClientState>,
     /// `Some` while h2 reads a replay: the part of it that h2 has not read.
-    replay: RefCell<Option<Bytes>>,
+    replay: RefCell<Option<Replay>>,
     credit: Cell<u32>,
     /// The bytes written that have not given a credit yet.
     unrewarded: Cell<u32>,
@@ -79,6 +93,7 @@ pub(crate) struct Frames {
     is_in_head: Cell<bool>,
     balance: Cell<Balance>,
     goaway: Cell<GoAway>,
+    new_streams: Cell<NewStreams>,
     /// How many short DATA frames may wait for their handlers.
     short_data: Cell<u32>,
     /// How many pieces of responses were written in this round.
@@ -94,6 +109,14 @@ enum Balance {
     Exceeded,
 }
 
+/// What happens to streams that the client opens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewStreams {
+    Pass,
+    /// The connection is to move when no stream is open. Until then h2 reads no new one.
+    Wait,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GoAway {
     NotSent,
@@ -106,11 +129,23 @@ enum GoAway {
 
 impl Frames {
     pub(crate) fn new(registry: &Rc<Registry>) -> Self {
+        Self::of(registry, Scan::of_client(), ClientState::new())
+    }
+
+    /// The frames of a client that another server has served.
+    pub(crate) fn of_record(registry: &Rc<Registry>, record: &ClientRecord) -> Option<Self> {
+        let client = ClientState::of_record(record)?;
+        let frames = Self::of(registry, Scan::between_frames(), client);
+        frames.last_stream.set(record.last_stream);
+        Some(frames)
+    }
+
+    fn of(registry: &Rc<Registry>, read: Scan, client: ClientState) -> Self {
         Self {
             registry: Rc::clone(registry),
-            read: RefCell::new(Scan::of_client()),
-            written: RefCell::new(Scan::of_server()),
-            client: RefCell::new(ClientState::new()),
+            read: RefCell::new(read),
+            written: RefCell::new(Scan::between_frames()),
+            client: RefCell::new(client),
             replay: RefCell::new(None),
             credit: Cell::new(ON_CREDIT),
             unrewarded: Cell::new(0),
@@ -119,6 +154,7 @@ impl Frames {
             is_in_head: Cell::new(false),
             balance: Cell::new(Balance::NotExceeded),
             goaway: Cell::new(GoAway::NotSent),
+            new_streams: Cell::new(NewStreams::Pass),
             short_data: Cell::new(0),
             written_data: Cell::new(0),
             last_read: Cell::new(registry.now()),
@@ -179,6 +215,9 @@ impl Frames {
 
     /// Some of a response's data was written.
     pub(crate) fn wrote_data(&self) {
+        if self.is_replaying() {
+            return;
+        }
         self.give(PER_MESSAGE);
         self.written_data.set(self.written_data.get() + 1);
     }
@@ -196,6 +235,37 @@ impl Frames {
     /// Whether the acknowledgement of the PING may come, or is held.
     pub(crate) fn goes_away(&self) -> bool {
         matches!(self.goaway.get(), GoAway::Sent | GoAway::Acknowledged)
+    }
+
+    pub(crate) fn set_new_streams(&self, new_streams: NewStreams) {
+        self.new_streams.set(new_streams);
+    }
+
+    pub(crate) fn new_streams_wait(&self) -> bool {
+        self.new_streams.get() == NewStreams::Wait
+    }
+
+    /// What h2 may read of these bytes while new streams wait.
+    pub(crate) fn passed(&self, input: &[u8]) -> Passed {
+        let Some(mut at) = self.read.borrow().rest_of_frame(input) else {
+            return match input.len() {
+                0 => Passed::Incomplete,
+                len => Passed::Bytes(len),
+            };
+        };
+        while let Some(header) = input.get(at..at + FRAME_HEADER).map(Header::parse) {
+            if header.kind == HEADERS && header.stream > self.last_stream.get() {
+                return match at {
+                    0 => Passed::NewStream,
+                    _ => Passed::Bytes(at),
+                };
+            }
+            at += FRAME_HEADER + header.len;
+        }
+        match at.min(input.len()) {
+            0 => Passed::Incomplete,
+            len => Passed::Bytes(len),
+        }
     }
 
     /// Takes the acknowledgement of the PING out of the bytes that h2 reads next. h2 ignores
@@ -244,6 +314,14 @@ impl Frames {
             && self.client.borrow().can_be_replayed(header_size_max)
     }
 
+    /// What another server needs to know of the client, if the connection
+    /// [can be replayed](Self::can_be_replayed).
+    pub(crate) fn record(&self) -> ClientRecord {
+        let announced = Announced::by(&self.registry.http);
+        let client = self.client.borrow();
+        client.record(announced, self.last_stream.get())
+    }
+
     /// Gives memory back that is not needed while the connection rests.
     pub(crate) fn shrink(&self) {
         self.client.borrow_mut().shrink();
@@ -252,7 +330,7 @@ impl Frames {
     /// From now on h2 reads the replay, until [`Frames::end_replay`].
     pub(crate) fn begin_replay(&self) {
         let replay = self.client.borrow().replay(self.last_stream.get());
-        self.replay.replace(Some(replay.into()));
+        self.replay.replace(Some(replay));
     }
 
     pub(crate) fn is_replaying(&self) -> bool {
@@ -263,8 +341,25 @@ impl Frames {
     /// there is no replay.
     pub(crate) fn read_replay(&self, max: usize) -> Option<Bytes> {
         let mut replay = self.replay.borrow_mut();
-        let left = replay.as_mut()?;
+        let left = &mut replay.as_mut()?.next;
         Some(left.split_to(left.len().min(max)))
+    }
+
+    /// The length of the response to the last request of the replay, in bytes. 0: there is none.
+    pub(crate) fn spent_in_replay(&self) -> usize {
+        let replay = self.replay.borrow();
+        replay.as_ref().map_or(0, |replay| replay.spent)
+    }
+
+    /// The response is sent. Returns whether there is more to read.
+    pub(crate) fn continue_replay(&self) -> bool {
+        let mut replay = self.replay.borrow_mut();
+        replay.as_mut().is_some_and(|replay| {
+            replay.next.is_empty() && {
+                replay.next = mem::take(&mut replay.last);
+                !replay.next.is_empty()
+            }
+        })
     }
 
     /// The new connection is where the old one was, and has granted the client this window. Returns
@@ -272,7 +367,7 @@ impl Frames {
     pub(crate) fn end_replay(&self, window: u32) -> Option<Vec<u8>> {
         let replay = self.replay.take()?;
         let granted = self.client.borrow_mut().grant(window);
-        replay.is_empty().then_some(granted)
+        replay.next.is_empty().then_some(granted)
     }
 
     fn count(&self, frame: &Header) {

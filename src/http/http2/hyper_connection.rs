@@ -10,8 +10,9 @@ use std::task::{Context, Poll, Waker};
 use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
 
+use crate::http::http2::announced::Announced;
 use crate::http::http2::budget::ResponseBudget;
-use crate::http::http2::frames::Frames;
+use crate::http::http2::frames::{Frames, NewStreams};
 use crate::http::http2::hyper_stream::HyperStream;
 use crate::http::http2::spawner::Spawner;
 use crate::http::http2::streams::{Overdue, StreamService, Streams, Tunnels};
@@ -27,12 +28,6 @@ use crate::http::registry::state::{ConnState, Replay, Stage};
 use crate::http::registry::timeouts::{Deadline, Order};
 use crate::http::registry::wheel::Tick;
 
-/// The bytes that the client may send ahead of the handler, on one stream and on all streams of a
-/// connection. The first limits an upload to so many bytes per round trip. The second limits the
-/// bytes that a worker buffers for one client.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-
 /// The bytes of one stream's response that hyper buffers before it polls the body again.
 const SEND_BUFFER: usize = 64 * 1024;
 
@@ -40,8 +35,9 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// it the connection ends with ENHANCE_YOUR_CALM.
 const RESETS_AHEAD: usize = 20;
 
-/// hyper reads a replay in one round and discards its last stream in the next one.
-const REPLAY_ROUNDS: usize = 4;
+/// hyper reads a replay in one round and discards its last stream in the next one. If there is a
+/// response to it, its head and its body take a round each, and the settings after it another one.
+const REPLAY_ROUNDS: usize = 10;
 
 /// The parts of a connection that stay while it rests.
 pub(crate) struct Parts<I, S> {
@@ -134,8 +130,9 @@ where
                 break;
             }
             self.streams.move_spawned(&mut self.tasks);
-            if !self.tasks.poll_due(cx) {
-                let Some(granted) = frames.end_replay(CONNECTION_WINDOW) else {
+            if !self.tasks.poll_due(cx) && !frames.continue_replay() {
+                let window = Announced::by(&self.registry.http).connection_window;
+                let Some(granted) = frames.end_replay(window) else {
                     return false;
                 };
                 let mut io = self.io.borrow_mut();
@@ -147,8 +144,8 @@ where
         false
     }
 
-    /// Whether nothing is lost if this connection is dropped and a new one reads a replay. A client
-    /// that sent something in the last second may send more, such as a PING now and then.
+    /// Whether nothing is lost if this connection is dropped and a new one reads a replay, here or
+    /// in another server.
     pub(crate) fn can_be_dropped(&self) -> bool {
         self.work == Work::Done
             && self.shutdown == Shutdown::NotBegun
@@ -157,9 +154,29 @@ where
             && !self.streams.are_open()
             && self.streams.tunnels() == Tunnels::None
             && self.state.is_quiet()
-            && self.io.borrow_mut().input().is_empty()
-            && (self.registry).is_second_over(self.budget.frames.last_read())
             && self.budget.frames.can_be_replayed()
+    }
+
+    /// A client that sent something in the last second may send more, such as a PING now and then.
+    pub(crate) fn can_rest(&self) -> bool {
+        self.io.borrow_mut().input().is_empty()
+            && (self.registry).is_second_over(self.budget.frames.last_read())
+            && self.can_be_dropped()
+    }
+
+    /// While the connection is to move and streams are open, new ones wait, so that a moment comes
+    /// in which none is open.
+    fn prepare_to_move(&self) {
+        // The last stream may have ended since then. But the connection could not move yet.
+        let were_open = self.state.stage() == Stage::Streams;
+        let is_unsent = self.budget.frames.new_streams_wait() && !self.state.is_quiet();
+        let waits = self.shutdown == Shutdown::NotBegun
+            && self.registry.is_to_move(&self.state)
+            && (were_open || is_unsent);
+        self.budget.frames.set_new_streams(match waits {
+            true => NewStreams::Wait,
+            false => NewStreams::Pass,
+        });
     }
 
     /// Polls hyper and the handlers twice: the second round sends the responses of the first. Then
@@ -167,6 +184,7 @@ where
     /// wakes itself.
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         self.work = Work::Left;
+        self.prepare_to_move();
         for _ in 0..2 {
             if self.registry.must_go_away(&self.state) {
                 self.go_away();
@@ -283,6 +301,10 @@ where
         let Poll::Ready(outcome) = self.poll_rounds(cx) else {
             self.reset_blocking(cx);
             self.note_stage();
+            if self.budget.frames.new_streams_wait() && self.state.is_quiet() {
+                // If the connection does not move now, new streams need not wait.
+                cx.waker().wake_by_ref();
+            }
             return Poll::Pending;
         };
         if let Err(error) = outcome {
@@ -319,6 +341,12 @@ where
             }
             // These orders are for HTTP/1, and for a connection that can rest.
             Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
+            Order::Unmoved => {
+                if self.streams.are_long(&self.registry) || self.registry.must_stay(&self.state) {
+                    self.state.forbid_handover();
+                }
+                None
+            }
             Order::Cut | Order::Expire(_) => Some(order),
         }
     }
@@ -345,11 +373,12 @@ pub(crate) fn write_goaway<I>(io: &RefCell<Stream<I>>, frames: &Frames, reason: 
 
 fn builder(http: &Http, spawner: Spawner) -> Builder<Spawner> {
     let mut builder = Builder::new(spawner);
+    let announced = Announced::by(http);
     builder
-        .max_concurrent_streams(http.max_concurrent_streams)
-        .max_header_list_size(u32::try_from(http.max_header_size).unwrap_or(u32::MAX))
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(announced.max_streams)
+        .max_header_list_size(announced.header_list_size)
+        .initial_stream_window_size(announced.stream_window)
+        .initial_connection_window_size(announced.connection_window)
         .max_send_buf_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(RESETS_AHEAD)
         // [`Frames`] counts them. h2 would also count DATA that comes after the server has

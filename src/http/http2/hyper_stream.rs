@@ -11,7 +11,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
-use crate::http::http2::frames::Frames;
+use crate::http::http2::frames::{Frames, Passed};
 
 /// The stream as hyper uses it. Only hyper reads and writes while it serves the connection.
 pub(crate) struct HyperStream<I> {
@@ -54,6 +54,27 @@ fn poll_input<I: Socket>(
     }
 }
 
+/// Reads input for a connection that is to move. Ready with how much of the input may be read; the
+/// rest begins with a new stream.
+fn poll_before_new_stream<I: Socket>(
+    stream: &mut Stream<I>,
+    frames: &Frames,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        match frames.passed(stream.input()) {
+            Passed::Bytes(count) => return Poll::Ready(Ok(count)),
+            // The connection is polled when a stream ends, or when it stays.
+            Passed::NewStream => return Poll::Pending,
+            Passed::Incomplete => {
+                if ready!(stream.poll_fill(cx))? == 0 {
+                    return Poll::Ready(Ok(usize::MAX));
+                }
+            }
+        }
+    }
+}
+
 impl<I: Socket> Read for HyperStream<I> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -74,10 +95,13 @@ impl<I: Socket> Read for HyperStream<I> {
             return Poll::Pending;
         }
         let mut stream = stream.borrow_mut();
+        let mut max = usize::MAX;
         if frames.goes_away() {
             ready!(poll_input(&mut stream, frames, cx))?;
+        } else if frames.new_streams_wait() {
+            max = ready!(poll_before_new_stream(&mut stream, frames, cx))?;
         }
-        ready!(stream.poll_read_seen(cx, buf, |bytes| frames.read(bytes)))?;
+        ready!(stream.poll_read_seen(cx, buf, max, |bytes| frames.read(bytes)))?;
         Poll::Ready(match frames.are_exceeded() {
             true => Err(io::Error::other("frames without a request")),
             false => Ok(()),

@@ -14,11 +14,18 @@
 //! away while it is at [`rest`], it needs no hyper connection unless its client sends a request. A
 //! connection whose state cannot be replayed does not rest.
 //!
+//! A connection without an open stream can also go on in another server, which gets the
+//! [`client_record`] and the bytes that were read and not processed. While a connection is to move
+//! and streams are open, new ones wait in the input ([`hyper_stream`]), for a short time. The next
+//! server begins with a connection at rest. It must have [`announced`] the same.
+//!
 //! [`ConnState`]: crate::http::registry::state::ConnState
 //! [`Stage::Quiet`]: crate::http::registry::state::Stage::Quiet
 //! [`Stage::Streams`]: crate::http::registry::state::Stage::Streams
 
+pub(crate) mod announced;
 pub(crate) mod budget;
+pub(crate) mod client_record;
 pub(crate) mod client_state;
 pub(crate) mod frames;
 pub(crate) mod header_table;

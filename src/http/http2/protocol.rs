@@ -7,17 +7,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use hyper::rt::Write;
 
+use crate::codec;
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
 use crate::http::exchange::service::Handler;
+use crate::http::http2::announced::Announced;
+use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::frames::Frames;
 use crate::http::http2::hyper_connection::{HyperConnection, Parts, evict, write_goaway};
 use crate::http::http2::rest::{Over, Rest};
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::{ConnState, Stage};
+use crate::http::registry::state::{ConnState, Replay, Stage};
 use crate::http::registry::timeouts::{Deadline, Order};
 
 /// Serves connections with one service.
@@ -41,18 +45,53 @@ impl<S> Http2<S> {
     {
         // The connection waits for the preface, which may have been read already. It does not rest.
         state.enter(Stage::Head);
-        let parts = Parts {
-            registry: Rc::clone(&self.registry),
-            service: Rc::clone(&self.service),
-            state: Arc::clone(state),
-            io: Rc::new(RefCell::new(stream)),
-            frames: Rc::new(Frames::new(&self.registry)),
-        };
+        let parts = self.parts(stream, state, Frames::new(&self.registry));
         let hyper = Box::new(HyperConnection::new(&parts));
         Box::new(Http2Connection {
             parts,
             phase: Phase::Served(hyper),
         })
+    }
+
+    /// As [`StartProtocol::resume`](crate::http::conn::protocol::StartProtocol::resume).
+    pub(crate) fn resume<I>(
+        &self,
+        stream: Stream<I>,
+        state: &Arc<ConnState>,
+        record: &[u8],
+    ) -> Option<Box<dyn Protocol<I>>>
+    where
+        I: Socket,
+        S: Handler,
+    {
+        let record: ClientRecord = codec::from_bytes(record).ok()?;
+        let frames = Frames::of_record(&self.registry, &record)?;
+        if record.last_stream > 0 && !state.has_requested() {
+            state.count_request();
+        }
+        state.enter(Stage::Quiet);
+        state.set_replay(Replay::Possible);
+        let http = &self.registry.http;
+        let goes_on = http.speaks_http2() && record.announced == Announced::by(http);
+        let parts = self.parts(stream, state, frames);
+        let mut rest = Rest::Quiet;
+        if !goes_on {
+            rest.go_away(&parts);
+        }
+        Some(Box::new(Http2Connection {
+            parts,
+            phase: Phase::Resting(rest),
+        }))
+    }
+
+    fn parts<I>(&self, stream: Stream<I>, state: &Arc<ConnState>, frames: Frames) -> Parts<I, S> {
+        Parts {
+            registry: Rc::clone(&self.registry),
+            service: Rc::clone(&self.service),
+            state: Arc::clone(state),
+            io: Rc::new(RefCell::new(stream)),
+            frames: Rc::new(frames),
+        }
     }
 }
 
@@ -75,7 +114,7 @@ where
     /// Gives up hyper's connection, if a new one can take its place later.
     fn try_rest(&mut self) -> Option<Order> {
         if let Phase::Served(hyper) = &self.phase {
-            if !hyper.can_be_dropped() {
+            if !hyper.can_rest() {
                 return None;
             }
             self.phase = Phase::Resting(Rest::Quiet);
@@ -182,8 +221,24 @@ where
                 None
             }
             Order::Cut | Order::Expire(_) => Some(order),
-            Order::Rest | Order::Streams | Order::CloseIdle | Order::EndUpgrade => None,
+            Order::Rest
+            | Order::Streams
+            | Order::CloseIdle
+            | Order::EndUpgrade
+            | Order::Unmoved => None,
         }
+    }
+
+    fn can_move(&self) -> bool {
+        match &self.phase {
+            Phase::Served(hyper) => hyper.can_be_dropped(),
+            Phase::Resting(rest) => *rest == Rest::Quiet,
+        }
+    }
+
+    fn client_record(&self) -> Option<Bytes> {
+        let record = self.parts.frames.record();
+        Some(codec::to_bytes(&record).into())
     }
 
     fn into_stream(self: Box<Self>) -> Option<Stream<I>> {

@@ -7,6 +7,12 @@ pub(crate) const FRAME_HEADER: usize = 9;
 /// h2 refuses longer frames of the client (RFC 9113 4.2).
 pub(crate) const PAYLOAD_MAX: usize = 16 * 1024;
 
+/// The window of a new connection, in both directions (RFC 9113 6.9.2).
+pub(crate) const WINDOW: i64 = 65_535;
+
+/// The largest window (RFC 9113 6.9.1).
+pub(crate) const WINDOW_MAX: i64 = (1 << 31) - 1;
+
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
@@ -57,8 +63,8 @@ impl Scan {
         }
     }
 
-    /// The bytes of a server.
-    pub(crate) fn of_server() -> Self {
+    /// The bytes of a server, or those of a client from a frame on.
+    pub(crate) fn between_frames() -> Self {
         Self {
             position: Position::Header,
             gathered: Vec::new(),

@@ -27,13 +27,19 @@ pub(crate) struct Streams {
     connection: Arc<ConnState>,
     /// The states of the open streams. A stream is open while its handler runs, the request's body
     /// exists, or hyper has pieces of the response. Closed streams are removed now and then.
-    open: RefCell<Vec<Weak<ConnState>>>,
+    open: RefCell<Vec<Open>>,
     /// What the next future that hyper spawns belongs to.
     called: Cell<Called>,
     tunnels: Cell<Tunnels>,
     spawned: RefCell<Vec<Task>>,
     /// When the server sent GOAWAY.
     goaway_sent: Cell<Option<Tick>>,
+}
+
+/// A stream that may be open.
+struct Open {
+    state: Weak<ConnState>,
+    since: Tick,
 }
 
 /// What the service was called for since the last future was spawned.
@@ -78,13 +84,16 @@ impl Streams {
         }
     }
 
-    fn begin(&self) -> Arc<ConnState> {
+    fn begin(&self, now: Tick) -> Arc<ConnState> {
         let stream = Arc::new(ConnState::of_stream(&self.connection));
         let mut open = self.open.borrow_mut();
         if open.len() == open.capacity() {
-            open.retain(|stream| stream.strong_count() > 0);
+            open.retain(|stream| stream.state.strong_count() > 0);
         }
-        open.push(Arc::downgrade(&stream));
+        open.push(Open {
+            state: Arc::downgrade(&stream),
+            since: now,
+        });
         self.called.set(Called::Stream(Arc::clone(&stream)));
         stream
     }
@@ -132,8 +141,15 @@ impl Streams {
     /// Whether any stream is open.
     pub(crate) fn are_open(&self) -> bool {
         let mut open = self.open.borrow_mut();
-        open.retain(|stream| stream.strong_count() > 0);
+        open.retain(|stream| stream.state.strong_count() > 0);
         !open.is_empty()
+    }
+
+    /// Whether a stream has been open for a second, or is a tunnel. It may be open for long.
+    pub(crate) fn are_long(&self, registry: &Registry) -> bool {
+        let open = self.open.borrow();
+        let mut open = open.iter().filter(|stream| stream.state.strong_count() > 0);
+        open.any(|stream| registry.is_second_over(stream.since)) || self.tunnels() == Tunnels::Some
     }
 
     /// Streams whose response the client does not take, although it has sent bytes since then.
@@ -143,7 +159,7 @@ impl Streams {
             return Vec::new();
         }
         let open = self.open.borrow();
-        let open = open.iter().filter_map(Weak::upgrade);
+        let open = open.iter().filter_map(|stream| stream.state.upgrade());
         open.filter(|stream| registry.is_in_the_way(stream, last_read))
             .collect()
     }
@@ -152,7 +168,8 @@ impl Streams {
     pub(crate) fn overdue(&self, registry: &Registry) -> Overdue {
         let mut overdue = Overdue::default();
         let reads_nothing = self.connection.write_blocked_since().is_some();
-        for stream in self.open.borrow().iter().filter_map(Weak::upgrade) {
+        let open = self.open.borrow();
+        for stream in open.iter().filter_map(|stream| stream.state.upgrade()) {
             let waiting = match registry.overdue(&stream) {
                 Some(Deadline::Body) => {
                     overdue.bodies.push(stream);
@@ -211,9 +228,16 @@ where
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         if self.budget.frames.is_replaying() || self.streams.are_over(&self.registry) {
             self.streams.called.set(Called::Refused);
-            return StreamFuture::Refused;
+            return match self.budget.frames.spent_in_replay() {
+                0 => StreamFuture::Refused,
+                length => StreamFuture::Replayed {
+                    length,
+                    stream: Arc::new(ConnState::of_stream(&self.streams.connection)),
+                    budget: Rc::clone(&self.budget),
+                },
+            };
         }
-        let stream = self.streams.begin();
+        let stream = self.streams.begin(self.registry.now());
         let service = Guarded {
             inner: Rc::clone(&self.inner),
             registry: Rc::clone(&self.registry),
@@ -237,8 +261,14 @@ pin_project! {
             stream: Arc<ConnState>,
             budget: Rc<ResponseBudget>,
         },
-        // The client may retry the request elsewhere (RFC 9113 8.7). A replay ends with a request.
+        // The client may retry the request elsewhere (RFC 9113 8.7).
         Refused,
+        // The last request of a replay. The client has had its response.
+        Replayed {
+            length: usize,
+            stream: Arc<ConnState>,
+            budget: Rc<ResponseBudget>,
+        },
     }
 }
 
@@ -250,17 +280,21 @@ where
     type Output = Result<Response<TrackedBody<ResponseBody<B>>>, h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let StreamFuturePinned::Served {
-            response,
-            stream,
-            budget,
-        } = self.project()
-        else {
-            return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
-        };
-        let Ok(response) = ready!(response.poll(cx));
-        Poll::Ready(Ok(
-            response.map(|body| TrackedBody::new(body, stream, budget))
-        ))
+        Poll::Ready(match self.project() {
+            StreamFuturePinned::Served {
+                response,
+                stream,
+                budget,
+            } => {
+                let Ok(response) = ready!(response.poll(cx));
+                Ok(response.map(|body| TrackedBody::new(body, stream, budget)))
+            }
+            StreamFuturePinned::Replayed {
+                length,
+                stream,
+                budget,
+            } => Ok(Response::new(TrackedBody::zeros(*length, stream, budget))),
+            StreamFuturePinned::Refused => Err(h2::Reason::REFUSED_STREAM.into()),
+        })
     }
 }

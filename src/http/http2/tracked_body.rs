@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::io::IoSlice;
+use std::mem;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -26,14 +27,19 @@ const SMALL: usize = 16 * 1024;
 /// of its bytes are unsent, so that the next piece is ready when the last one is sent.
 const LARGE: usize = 64 * 1024;
 
+/// A part of a body of zeros.
+static ZEROS: [u8; 4096] = [0; 4096];
+
 /// The memory that hyper and h2 use for a piece besides its bytes.
 const OVERHEAD: usize = 256;
 
 pin_project! {
     /// A response's body whose pieces are tracked.
     pub(crate) struct TrackedBody<B> {
+        // `None` in a replay: the body is so many zeros, and no client gets them.
         #[pin]
-        body: B,
+        body: Option<B>,
+        zeros: usize,
         pieces: Rc<Pieces>,
     }
 }
@@ -70,7 +76,7 @@ enum Wait {
 
 /// A piece of a body, which counts the bytes that are sent.
 pub(crate) struct Piece<D> {
-    data: D,
+    data: Data<D>,
     /// In bytes, [`OVERHEAD`] included.
     size: usize,
     /// The part of `size` that is not sent.
@@ -78,10 +84,35 @@ pub(crate) struct Piece<D> {
     pieces: Rc<Pieces>,
 }
 
+/// The bytes of a piece.
+enum Data<D> {
+    Of(D),
+    Zeros(usize),
+}
+
 impl<B> TrackedBody<B> {
     pub(crate) fn new(body: B, stream: &Arc<ConnState>, budget: &Rc<ResponseBudget>) -> Self {
+        Self::of(Some(body), 0, stream, budget)
+    }
+
+    /// A body of so many zeros.
+    pub(crate) fn zeros(
+        zeros: usize,
+        stream: &Arc<ConnState>,
+        budget: &Rc<ResponseBudget>,
+    ) -> Self {
+        Self::of(None, zeros, stream, budget)
+    }
+
+    fn of(
+        body: Option<B>,
+        zeros: usize,
+        stream: &Arc<ConnState>,
+        budget: &Rc<ResponseBudget>,
+    ) -> Self {
         Self {
             body,
+            zeros,
             pieces: Rc::new(Pieces {
                 unsent: Cell::new(0),
                 last: Cell::new(Last::Whole),
@@ -105,16 +136,29 @@ impl<B: Body> Body for TrackedBody<B> {
         let this = self.project();
         let pieces = this.pieces;
         ready!(pieces.poll_limits(cx));
-        let frame = this.body.poll_frame(cx);
-        frame.map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))
+        let Some(body) = this.body.as_pin_mut() else {
+            let data = match mem::take(this.zeros) {
+                0 => return Poll::Ready(None),
+                zeros => Data::Zeros(zeros),
+            };
+            return Poll::Ready(Some(Ok(Frame::data(Piece::new(data, pieces)))));
+        };
+        let frame = body.poll_frame(cx);
+        frame.map_ok(|frame| frame.map_data(|data| Piece::new(Data::Of(data), pieces)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Some(body) => body.is_end_stream(),
+            None => self.zeros == 0,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.body {
+            Some(body) => body.size_hint(),
+            None => SizeHint::with_exact(self.zeros as u64),
+        }
     }
 }
 
@@ -186,7 +230,7 @@ impl Waiting for Pieces {
 }
 
 impl<D: Buf> Piece<D> {
-    fn new(data: D, pieces: &Rc<Pieces>) -> Self {
+    fn new(data: Data<D>, pieces: &Rc<Pieces>) -> Self {
         let size = data.remaining() + OVERHEAD;
         pieces.begin(size);
         Self {
@@ -211,6 +255,52 @@ impl<D> Drop for Piece<D> {
         self.pieces.subtract(self.left);
         if self.pieces.unsent.get() == 0 {
             self.pieces.stream.has_written_all();
+        }
+    }
+}
+
+impl<D: Buf> Buf for Data<D> {
+    fn remaining(&self) -> usize {
+        match self {
+            Self::Of(data) => data.remaining(),
+            Self::Zeros(left) => *left,
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Of(data) => data.chunk(),
+            Self::Zeros(left) => &ZEROS[..ZEROS.len().min(*left)],
+        }
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        match self {
+            Self::Of(data) => data.chunks_vectored(slices),
+            Self::Zeros(_) => match slices {
+                [first, ..] if self.has_remaining() => {
+                    *first = IoSlice::new(self.chunk());
+                    1
+                }
+                _ => 0,
+            },
+        }
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        match self {
+            Self::Of(data) => data.advance(bytes),
+            Self::Zeros(left) => *left -= bytes,
+        }
+    }
+
+    fn copy_to_bytes(&mut self, bytes: usize) -> Bytes {
+        match self {
+            Self::Of(data) => data.copy_to_bytes(bytes),
+            Self::Zeros(left) => {
+                *left -= bytes;
+                vec![0; bytes].into()
+            }
         }
     }
 }

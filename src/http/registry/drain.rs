@@ -33,8 +33,9 @@ impl Member {
         self.registry.handovers.sharing.measured(self.key, work)
     }
 
-    /// A permit, if the connection is to be handed over and can be now.
-    pub(crate) fn try_hand_over(&self) -> Option<HandoverPermit> {
+    /// A permit, if the connection is to be handed over and can be now. `can_move` is asked for the
+    /// protocol's part.
+    pub(crate) fn try_hand_over(&self, can_move: impl FnOnce() -> bool) -> Option<HandoverPermit> {
         let Registry {
             mode, handovers, ..
         } = &*self.registry;
@@ -43,11 +44,7 @@ impl Member {
             Mode::HandingOver { .. } => true,
             Mode::Draining { .. } => false,
         };
-        let can_go = is_wanted
-            && self.state.may_hand_over()
-            && self.state.is_idle()
-            && self.state.has_no_leftover();
-        if !can_go {
+        if !is_wanted || !self.state.may_move() || !can_move() {
             return None;
         }
         let is_full = handovers.in_progress.get() >= HANDOVERS_MAX;
@@ -68,7 +65,6 @@ impl Member {
         if self.registry.mode.get() != Mode::Serving {
             self.state.forbid_handover();
         }
-        self.state.enter(Stage::Idle);
     }
 }
 
@@ -151,8 +147,7 @@ impl Registry {
             }
             self.handovers.next.set(key + 1);
             if let Some(entry) = members.entries.get_mut(key)
-                && entry.state.may_hand_over()
-                && entry.state.is_idle()
+                && entry.state.may_move()
             {
                 wakers.extend(entry.task.take());
             }
@@ -264,7 +259,7 @@ mod tests {
         loop {
             for (member, woken) in std::mem::take(&mut waiting) {
                 let is_woken = woken.0.swap(false, Ordering::Relaxed);
-                let permit = is_woken.then(|| member.try_hand_over()).flatten();
+                let permit = is_woken.then(|| member.try_hand_over(|| true)).flatten();
                 if let Some(permit) = permit {
                     in_progress.push((member, permit));
                     continue;

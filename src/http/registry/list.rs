@@ -236,7 +236,13 @@ impl Registry {
     }
 
     pub(crate) fn deadline(&self, state: &ConnState) -> Option<(Tick, Order)> {
-        self.timeouts.deadline(state, self.draining(state))
+        let deadline = self.timeouts.deadline(state, self.draining(state));
+        #[cfg(feature = "http2")]
+        let deadline = [deadline, self.unmoved(state)]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(due, _)| *due);
+        deadline
     }
 
     /// The connection is served from now on. Another one may have to rest for that.

@@ -56,7 +56,12 @@ impl Member {
         match order {
             Order::Expire(deadline) => self.registry.counters.timeout(deadline),
             Order::EndUpgrade => self.registry.counters.upgrade_cut(),
-            Order::CloseIdle | Order::Evict | Order::Streams | Order::Rest | Order::Cut => {}
+            Order::CloseIdle
+            | Order::Evict
+            | Order::Streams
+            | Order::Rest
+            | Order::Unmoved
+            | Order::Cut => {}
         }
     }
 
@@ -97,7 +102,7 @@ impl Member {
                 }
                 holds
             }
-            Order::Expire(_) | Order::Streams | Order::EndUpgrade => self
+            Order::Expire(_) | Order::Streams | Order::EndUpgrade | Order::Unmoved => self
                 .registry
                 .deadline(&self.state)
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),

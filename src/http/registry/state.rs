@@ -39,7 +39,7 @@ use crate::http::registry::wheel::Tick;
 /// | `Upgraded` | any | `LastHeld`, `Direct` | the reads and writes of the handler |
 /// | `HandedOver` | not `Open`, not `Dropped` | `Empty`, `Direct` | nothing |
 ///
-/// `Handover` is `Allowed` at most until HTTP/2 begins; `ClientCheck` is `Due` in `Handling` and
+/// `Handover` is never `Allowed` again after it was forbidden; `ClientCheck` is `Due` in `Handling` and
 /// `Responding` only; `End` never goes back; `Replay` is that of the last time that the connection
 /// was `Quiet`. They are legal in each stage.
 #[derive(Debug)]
@@ -197,6 +197,11 @@ impl ConnState {
     /// Whether an HTTP/2 connection may rest.
     pub(crate) fn may_rest(&self) -> bool {
         self.is_quiet() && self.replay.is(Replay::Possible)
+    }
+
+    /// Whether the connection may go to another server now.
+    pub(crate) fn may_move(&self) -> bool {
+        self.may_hand_over() && (self.is_idle() && self.has_no_leftover() || self.may_rest())
     }
 
     /// Call it when the connection is quiet.

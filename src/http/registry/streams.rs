@@ -3,8 +3,9 @@
 use std::task::Waker;
 
 use crate::http::registry::list::Registry;
+use crate::http::registry::mode::Mode;
 use crate::http::registry::state::{ConnState, Stage};
-use crate::http::registry::timeouts::Deadline;
+use crate::http::registry::timeouts::{Deadline, Order};
 use crate::http::registry::wheel::Tick;
 
 impl Registry {
@@ -55,6 +56,38 @@ impl Registry {
         drains || state.ends_after_response()
     }
 
+    /// Whether the connection goes to another server when no stream is open.
+    pub(crate) fn is_to_move(&self, state: &ConnState) -> bool {
+        matches!(self.mode.get(), Mode::HandingOver { .. }) && state.may_hand_over()
+    }
+
+    /// When the connection has to be told that it did not move.
+    pub(crate) fn unmoved(&self, state: &ConnState) -> Option<(Tick, Order)> {
+        // A stream may be about to end, because its handler was told of the drain.
+        let since = self.unmoved_since(state)?;
+        Some((since.after(1), Order::Unmoved))
+    }
+
+    /// Whether the connection has waited long enough for a moment in which it can move.
+    pub(crate) fn must_stay(&self, state: &ConnState) -> bool {
+        let since = self.unmoved_since(state);
+        since.is_some_and(|since| self.timeouts.must_stay(since, self.now()))
+    }
+
+    /// Since when the connection is to move and cannot.
+    fn unmoved_since(&self, state: &ConnState) -> Option<Tick> {
+        let Mode::HandingOver { since } = self.mode.get() else {
+            return None;
+        };
+        let since = match state.stage() {
+            // It may have become busy while it waited for its turn.
+            Stage::Streams => state.stamp().max(since),
+            Stage::Quiet if !state.may_rest() => since,
+            _ => return None,
+        };
+        state.may_hand_over().then_some(since)
+    }
+
     /// A connection ends because it is idle. A drain has an idle time of its own.
     pub(crate) fn count_idle_end(&self, state: &ConnState) {
         if !self.is_draining(state) {
@@ -62,13 +95,19 @@ impl Registry {
         }
     }
 
-    /// Wakes all HTTP/2 connections. A drain has begun, and they can send GOAWAY at once.
+    /// Wakes all HTTP/2 connections: a drain has begun, and they can send GOAWAY at once. Those that
+    /// can be handed over are woken when it is their turn.
     pub(crate) fn wake_http2(&self) {
+        let acts = |state: &ConnState| match state.stage() {
+            Stage::Streams => true,
+            Stage::Quiet => !(self.is_to_move(state) && state.may_rest()),
+            _ => false,
+        };
         let wakers: Vec<_> = {
             let mut members = self.members.borrow_mut();
             let entries = members.entries.iter_mut().map(|(_, entry)| entry);
             entries
-                .filter(|entry| matches!(entry.state.stage(), Stage::Streams | Stage::Quiet))
+                .filter(|entry| acts(&entry.state))
                 .filter_map(|entry| entry.task.take())
                 .collect()
         };

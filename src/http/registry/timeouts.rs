@@ -47,6 +47,9 @@ pub(crate) struct Timeouts {
     /// client may take to send its first request, and a client that was sent its last response to
     /// read it and close.
     round_trip: u64,
+    /// How long an HTTP/2 connection that is to move waits for a moment without an open stream.
+    #[cfg(feature = "http2")]
+    hold: u64,
     /// How long a connection is idle before it goes to rest. Also how long a handler works, or its
     /// response is silent, before the server checks whether the client is still there.
     watch: u64,
@@ -60,6 +63,10 @@ impl Timeouts {
     const PERIODS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
     const WATCH: Duration = Duration::from_secs(1);
+
+    /// Most requests take less. Longer, and the client's next requests would wait too long.
+    #[cfg(feature = "http2")]
+    const HOLD: Duration = Duration::from_millis(500);
 
     /// A stream that other streams of its connection wait for has the write timeout divided by
     /// this.
@@ -106,6 +113,8 @@ impl Timeouts {
             age: http.max_connection_age.map(ticks),
             upgrade_grace: ticks(http.upgrade_grace),
             round_trip: ticks(http.header_timeout.min(Self::ROUND_TRIP)),
+            #[cfg(feature = "http2")]
+            hold: ticks(Self::HOLD),
             watch: ticks(Self::WATCH),
             horizon: ticks(shortest.min(Self::WATCH)).min(Wheel::REACH),
         }
@@ -130,6 +139,12 @@ impl Timeouts {
     #[cfg(feature = "http2")]
     pub(crate) fn is_second_over(&self, since: Tick, now: Tick) -> bool {
         since.after(self.watch) <= now
+    }
+
+    /// Whether a connection stays that was to move from then on.
+    #[cfg(feature = "http2")]
+    pub(crate) fn must_stay(&self, since: Tick, now: Tick) -> bool {
+        since.after(self.hold) <= now
     }
 
     /// Whether a round trip has passed.
@@ -263,6 +278,8 @@ pub(crate) enum Order {
     Streams,
     /// Give up all but the socket until bytes come. In HTTP/2 the client's state stays too.
     Rest,
+    /// No moment has come in which this HTTP/2 connection could move. It may have to stay.
+    Unmoved,
     /// End, in any stage.
     Cut,
 }

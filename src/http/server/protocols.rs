@@ -52,4 +52,19 @@ where
             Version::Http2 => self.http1.begin(stream, state),
         }
     }
+
+    #[cfg(feature = "http2")]
+    fn resume(
+        &self,
+        stream: Stream<I>,
+        state: &Arc<ConnState>,
+        record: &[u8],
+    ) -> Option<Box<dyn Protocol<I>>> {
+        self.http2.resume(stream, state, record)
+    }
+
+    #[cfg(not(feature = "http2"))]
+    fn resume(&self, _: Stream<I>, _: &Arc<ConnState>, _: &[u8]) -> Option<Box<dyn Protocol<I>>> {
+        None
+    }
 }

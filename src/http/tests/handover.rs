@@ -15,18 +15,18 @@ use crate::http::registry::mode::HANDOVERS_MAX;
 use crate::stats::Count;
 
 /// Another server, which takes connections over and records the bytes that were read ahead.
-struct Successor {
-    server: Server,
+pub(super) struct Successor {
+    pub(super) server: Server,
     endpoint: Endpoint<Counted>,
     read_ahead: RefCell<Vec<Bytes>>,
     reply: Cell<Reply>,
     /// How many times it was asked to take a connection.
-    asked: Cell<usize>,
+    pub(super) asked: Cell<usize>,
     changed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reply {
+pub(super) enum Reply {
     Takes,
     /// Neither takes a connection nor gives it back.
     Waits,
@@ -34,8 +34,12 @@ enum Reply {
 }
 
 impl Successor {
-    fn new(reply: Reply) -> Rc<Self> {
-        let server = Server::new(options(), crate::stats::WorkerStats::own());
+    pub(super) fn new(reply: Reply) -> Rc<Self> {
+        Self::with(options(), reply)
+    }
+
+    pub(super) fn with(http: Http, reply: Reply) -> Rc<Self> {
+        let server = Server::new(http, crate::stats::WorkerStats::own());
         spawn_local(server.clock());
         let endpoint = server.endpoint(service_fn(hello));
         Rc::new(Self {
@@ -48,29 +52,30 @@ impl Successor {
         })
     }
 
-    fn change(&self, reply: Reply) {
+    pub(super) fn change(&self, reply: Reply) {
         self.reply.set(reply);
         self.changed.notify_waiters();
     }
 
     /// How many connections it has.
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.server.connections()
     }
 }
 
 impl HandoverTarget<Counted> for Successor {
-    fn hand_over(self: Rc<Self>, mut io: Counted, read_ahead: Bytes) -> HandoverFuture<Counted> {
+    fn hand_over(self: Rc<Self>, mut io: Counted, moved: Moved) -> HandoverFuture<Counted> {
         self.asked.set(self.asked.get() + 1);
         Box::pin(async move {
             while self.reply.get() == Reply::Waits {
                 self.changed.notified().await;
             }
+            let read_ahead = moved.read_ahead.clone();
+            io.past = Past::Elsewhere(moved);
             if self.reply.get() == Reply::Refuses {
                 return Err(io);
             }
             self.read_ahead.borrow_mut().push(read_ahead);
-            io.past = Past::Elsewhere;
             spawn_local(self.endpoint.serve(io));
             Ok(())
         })

@@ -54,7 +54,8 @@ use tokio::time::timeout;
 use super::exchange::tower::tower_service;
 use super::server::Endpoint;
 use super::{
-    Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket, Version,
+    Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Moved, Request, Server, Socket,
+    Version,
 };
 use crate::address::{Address, Peer};
 
@@ -355,11 +356,10 @@ struct Counted {
     unsent: Arc<AtomicBool>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Past {
     None,
-    /// Another server has handed the connection over. It was idle.
-    Elsewhere,
+    /// Another server has handed the connection over, or had to give it back. It was idle.
+    Elsewhere(Moved),
 }
 
 /// Clients that send a request at the moment when the first connection is closed.
@@ -405,7 +405,14 @@ impl Socket for Counted {
     }
 
     fn was_idle(&self) -> bool {
-        self.past == Past::Elsewhere
+        matches!(self.past, Past::Elsewhere(_))
+    }
+
+    fn take_http2(&mut self) -> Option<Moved> {
+        match &mut self.past {
+            Past::Elsewhere(moved) if moved.http2.is_some() => Some(std::mem::take(moved)),
+            _ => None,
+        }
     }
 }
 

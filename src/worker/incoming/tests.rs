@@ -157,6 +157,7 @@ impl Fixture {
             reason: Reason::HandedOver,
             local: Address::Tcp(address(&self.elsewhere)),
             forwarded: None,
+            http2: None,
             read_ahead: Bytes::new(),
         };
         let sender = self.inbox.sender().try_clone_to_owned().expect("a number");

@@ -138,6 +138,7 @@ impl Placing {
             reason: Reason::Placed,
             local: (*accepted.local).clone(),
             forwarded: None,
+            http2: None,
             read_ahead: Bytes::new(),
         };
         let sibling = &mut self.siblings[at];

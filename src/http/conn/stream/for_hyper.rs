@@ -66,14 +66,15 @@ impl<I: Socket> Stream<I> {
 }
 
 impl<I: Socket> Stream<I> {
-    /// Reads the input, then from the socket, and passes the bytes to `see`.
+    /// Reads at most `max` bytes of the input, or from the socket, and passes the bytes to `see`.
     pub(crate) fn poll_read_seen(
         &mut self,
         cx: &mut Context<'_>,
         mut buf: rt::ReadBufCursor<'_>,
+        max: usize,
         mut see: impl FnMut(&[u8]),
     ) -> Poll<io::Result<()>> {
-        let max = buf.remaining();
+        let max = buf.remaining().min(max);
         let mut put = |bytes: &[u8]| {
             buf.put_slice(bytes);
             see(bytes);
@@ -102,7 +103,7 @@ impl<I: Socket> rt::Read for Stream<I> {
         cx: &mut Context<'_>,
         buf: rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        self.poll_read_seen(cx, buf, |_| {})
+        self.poll_read_seen(cx, buf, usize::MAX, |_| {})
     }
 }
 

@@ -39,13 +39,10 @@ pub(super) fn steps(input: &[u8]) -> Vec<Step> {
     let mut first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     write_frame(&mut first, SETTINGS, 0, 0, b"");
     write_frame(&mut first, SETTINGS, ACK, 0, b"");
-    write_frame(
-        &mut first,
-        WINDOW_UPDATE,
-        0,
-        0,
-        &(1_u32 << 20).to_be_bytes(),
-    );
+    if choices.below(2) == 1 {
+        let more = (1_u32 << 20).to_be_bytes();
+        write_frame(&mut first, WINDOW_UPDATE, 0, 0, &more);
+    }
     let mut steps = vec![Step::Send(first)];
     let (mut next, mut uploads) = (1, Vec::new());
     while !choices.0.as_slice().is_empty() {

@@ -47,7 +47,7 @@ impl std::fmt::Debug for Responses {
 
 impl Responses {
     pub(super) fn read(&mut self, bytes: &[u8]) {
-        let mut scan = self.scan.take().unwrap_or_else(Scan::of_server);
+        let mut scan = self.scan.take().unwrap_or_else(Scan::between_frames);
         scan.read(
             bytes,
             |frame| frame.kind != DATA,

@@ -5,6 +5,7 @@ mod budget;
 mod deadlines;
 mod draining;
 mod handlers;
+mod moving;
 mod protocol;
 mod rest;
 

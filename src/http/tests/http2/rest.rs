@@ -11,7 +11,7 @@ const FLOW_CONTROL_ERROR: u32 = 3;
 const BODY: usize = 300_000;
 
 /// Lets time pass until the only connection rests.
-async fn rest(host: &Host) {
+pub(super) async fn rest(host: &Host) {
     while host.server.served() > 0 {
         host.server.registry.tick();
         for _ in 0..100 {
@@ -22,7 +22,7 @@ async fn rest(host: &Host) {
 }
 
 /// A client of the h2 crate whose windows let its connection rest.
-async fn windowed(host: &Host) -> Http2Client {
+pub(super) async fn windowed(host: &Host) -> Http2Client {
     let mut builder = client::Builder::new();
     builder
         .initial_connection_window_size(1 << 24)
@@ -31,7 +31,7 @@ async fn windowed(host: &Host) -> Http2Client {
 }
 
 /// A raw client that has acknowledged the server's settings and can rest.
-async fn ready(host: &Host, settings: &[u8]) -> Client {
+pub(super) async fn ready(host: &Host, settings: &[u8]) -> Client {
     let mut client = raw(host, settings).await;
     client.next(SETTINGS).await;
     client.send(frame(SETTINGS, ACK, 0, b"")).await;
@@ -350,21 +350,58 @@ fn errors_after_a_rest_end_the_connection_as_without_it() {
     });
 }
 
-/// A window can only be raised.
 #[test]
 fn a_connection_that_cannot_be_replayed_does_not_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let mut unwindowed = raw(&host, b"").await;
-        unwindowed.next(SETTINGS).await;
-        unwindowed.send(frame(SETTINGS, ACK, 0, b"")).await;
-        unwindowed.expect_hello(1).await;
         let mut unacknowledged = raw(&host, b"").await;
         unacknowledged.expect_hello(1).await;
         pass_time(&host).await;
-        assert_eq!(host.server.served(), 2);
-        unwindowed.expect_hello(3).await;
+        assert_eq!(host.server.served(), 1);
         unacknowledged.expect_hello(3).await;
+    });
+}
+
+/// Many clients raise the window of the connection only when it is half spent.
+#[test]
+fn what_is_spent_of_the_clients_window_stays_spent() {
+    const LEFT: usize = 3;
+    const BODY: usize = 21_845 - 1;
+    run(async {
+        let body = async |_| Ok(text("b".repeat(BODY)));
+        let host = Host::start(options(), body).await;
+        for stream_window in [65_535, BODY, 0] {
+            let settings = setting(INITIAL_WINDOW_SIZE, stream_window as u32);
+            let mut client = raw(&host, &settings).await;
+            client.next(SETTINGS).await;
+            client.send(frame(SETTINGS, ACK, 0, b"")).await;
+            let missing = (BODY - stream_window.min(BODY)) as u32;
+            for stream in [1, 3, 5, 7] {
+                client.send(get(stream)).await;
+                if missing > 0 {
+                    let more = missing.to_be_bytes();
+                    client.send(frame(WINDOW_UPDATE, 0, stream, &more)).await;
+                }
+                let expected = if stream < 7 { BODY } else { LEFT };
+                let mut got = 0;
+                while got < expected {
+                    got += client.next(DATA).await.payload.len();
+                }
+                assert_eq!(got, expected, "{stream}");
+                if stream < 7 {
+                    rest(&host).await;
+                }
+            }
+            let more = (BODY as u32).to_be_bytes();
+            client.send(frame(WINDOW_UPDATE, 0, 0, &more)).await;
+            let mut got = LEFT;
+            while got < BODY {
+                got += client.next(DATA).await.payload.len();
+            }
+            assert_eq!(got, BODY);
+            drop(client);
+            host.emptied().await;
+        }
     });
 }
 

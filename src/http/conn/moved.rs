@@ -1,0 +1,13 @@
+//! What moves together with the socket of a connection.
+
+use bytes::Bytes;
+
+/// What one server knows of a connection, and the next one needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// What an HTTP/2 client will not send again, as a record. `None` in HTTP/1, and before the
+    /// first byte.
+    pub(crate) http2: Option<Bytes>,
+    /// The bytes that were read and not processed, usually none.
+    pub(crate) read_ahead: Bytes,
+}

@@ -1,0 +1,292 @@
+//! HTTP/2 connections that are handed over, as their clients see it.
+
+use tokio::sync::Notify;
+
+use super::super::handover::{Reply, Successor};
+use super::rest::{ready, rest, windowed};
+use super::*;
+use crate::stats::Count;
+
+async fn start(successor: &Rc<Successor>) -> Host {
+    Host::start_with_target(options(), successor, hello).await
+}
+
+/// A host whose handler for `/held` waits for a notification. Others respond at once.
+async fn held(successor: &Rc<Successor>) -> (Host, Rc<Notify>, Rc<Notify>) {
+    let [begun, go] = [(); 2].map(|()| Rc::new(Notify::new()));
+    let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
+    let app = move |request: Request| {
+        let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
+        async move {
+            if request.uri().path() != "/held" {
+                return hello(request).await;
+            }
+            begin.notify_one();
+            gate.notified().await;
+            echo(request).await
+        }
+    };
+    let host = Host::start_with_target(options(), successor, app).await;
+    (host, begun, go)
+}
+
+/// A request for `/held`. Its body follows, unless `flags` has the end of the stream.
+fn get_held(stream: u32, flags: u8) -> Vec<u8> {
+    let block = [&GET[..2], b"\x04\x05/held", &GET[3..]].concat();
+    frame(HEADERS, flags | END_HEADERS, stream, &block)
+}
+
+impl Client {
+    /// The next response, which must come before any GOAWAY.
+    async fn expect_response(&mut self, stream: u32) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let frame = self.frame().await.expect("the connection is open");
+            assert!(!matches!(frame.kind, GOAWAY | RST_STREAM), "{frame:?}");
+            if frame.kind == DATA || frame.kind == HEADERS {
+                assert_eq!(frame.stream, stream);
+            }
+            if frame.kind == DATA {
+                body.extend(frame.payload);
+            }
+            if matches!(frame.kind, DATA | HEADERS) && frame.flags & END_STREAM != 0 {
+                return body;
+            }
+        }
+    }
+
+    async fn hello_on(&mut self, stream: u32) {
+        self.send(get(stream)).await;
+        assert_eq!(self.expect_response(stream).await, b"hello");
+    }
+}
+
+#[test]
+fn idle_connections_move_and_their_clients_get_no_goaway() {
+    run(async {
+        for rests in [false, true] {
+            let successor = Successor::new(Reply::Takes);
+            let host = start(&successor).await;
+            let mut client = ready(&host, b"").await;
+            client.hello_on(1).await;
+            if rests {
+                rest(&host).await;
+            }
+            host.server.hand_over();
+            host.emptied().await;
+            client.hello_on(3).await;
+            client.hello_on(5).await;
+            assert_eq!(successor.server.count(Count::Requests), 2);
+            drop(client);
+            successor.server.drained().await;
+        }
+    });
+}
+
+#[test]
+fn a_request_on_its_way_is_served_by_the_next_server() {
+    run(async {
+        let successor = Successor::new(Reply::Waits);
+        let host = start(&successor).await;
+        let mut client = ready(&host, b"").await;
+        client.hello_on(1).await;
+        host.server.hand_over();
+        while successor.asked.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+        client.send(get(3)).await;
+        successor.change(Reply::Takes);
+        assert_eq!(client.expect_response(3).await, b"hello");
+        host.emptied().await;
+        assert_eq!(successor.server.count(Count::Requests), 1);
+    });
+}
+
+/// Its body comes, and new streams wait for the next server.
+#[test]
+fn a_busy_connection_moves_when_its_requests_are_over() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        let (host, begun, go) = held(&successor).await;
+        let mut client = ready(&host, b"").await;
+        client.send(get_held(1, 0)).await;
+        begun.notified().await;
+        host.server.hand_over();
+        client.send(frame(DATA, 0, 1, b"bo")).await;
+        // Parts of frames, before and after the new stream.
+        let end = frame(DATA, END_STREAM, 1, b"dy");
+        let rest = [&end[3..], &get(3), &get(5)[..4]].concat();
+        for part in [&end[..3], &rest] {
+            let read = host.server.count(Count::BytesIn) + part.len() as u64;
+            client.send(part).await;
+            while host.server.count(Count::BytesIn) < read {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(host.server.count(Count::Requests), 1);
+        go.notify_one();
+        assert_eq!(client.expect_response(1).await, b"body");
+        assert_eq!(client.expect_response(3).await, b"hello");
+        client.send(&get(5)[4..]).await;
+        assert_eq!(client.expect_response(5).await, b"hello");
+        host.emptied().await;
+        assert_eq!(host.server.count(Count::Requests), 1);
+        assert_eq!(successor.server.count(Count::Requests), 2);
+    });
+}
+
+#[test]
+fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        for is_long in [false, true] {
+            let (host, begun, go) = held(&successor).await;
+            let mut client = ready(&host, b"").await;
+            client.send(get_held(1, END_STREAM)).await;
+            begun.notified().await;
+            let second = if is_long { 5 } else { 0 };
+            for _ in 0..second {
+                host.server.registry.clock.advance();
+            }
+            host.server.hand_over();
+            let begun = host.server.registry.now();
+            client.send(get(3)).await;
+            let ping = client.next(PING).await.payload;
+            let waited = host.server.registry.now().0 - begun.0;
+            assert_eq!(waited < 3, is_long, "{waited} ticks");
+            client.send(frame(PING, ACK, 0, &ping)).await;
+            // A request that waited is served here.
+            client.next(DATA).await;
+            go.notify_one();
+            while client.frame().await.is_some() {}
+            drop(client);
+            host.emptied().await;
+            assert_eq!(host.server.count(Count::Requests), 2, "{is_long}");
+        }
+        assert_eq!(successor.asked.get(), 0);
+    });
+}
+
+#[test]
+fn a_connection_that_is_given_back_gets_a_goaway() {
+    run(async {
+        let successor = Successor::new(Reply::Refuses);
+        let host = start(&successor).await;
+        let mut client = ready(&host, b"").await;
+        client.hello_on(1).await;
+        host.server.hand_over();
+        let goaway = client.next(GOAWAY).await;
+        assert_eq!(number(&goaway.payload[..4]), u32::MAX >> 1, "the first");
+        let ping = client.next(PING).await.payload;
+        let sent = [get(3), frame(PING, ACK, 0, &ping)].concat();
+        client.send(sent).await;
+        assert_eq!(client.next(DATA).await.payload, b"hello");
+        while client.frame().await.is_some() {}
+        drop(client);
+        host.emptied().await;
+        assert_eq!(host.server.count(Count::Requests), 2);
+    });
+}
+
+/// The client was told other limits than those of the next server.
+#[test]
+fn the_next_server_sends_a_goaway_if_its_settings_are_others() {
+    run(async {
+        let others = [
+            options().max_concurrent_streams(7),
+            options().max_header_size(20_000),
+            options().http2(crate::http::Http2::Disabled),
+        ];
+        for http in others {
+            let successor = Successor::with(http, Reply::Takes);
+            let host = start(&successor).await;
+            let mut client = ready(&host, b"").await;
+            client.hello_on(1).await;
+            host.server.hand_over();
+            host.emptied().await;
+            client.next(GOAWAY).await;
+            let ping = client.next(PING).await.payload;
+            let sent = [get(3), frame(PING, ACK, 0, &ping)].concat();
+            client.send(sent).await;
+            assert_eq!(client.next(DATA).await.payload, b"hello");
+            while client.frame().await.is_some() {}
+            drop(client);
+            successor.server.drained().await;
+        }
+    });
+}
+
+#[test]
+fn a_client_that_has_not_acknowledged_the_settings_stays() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        let host = start(&successor).await;
+        let mut client = raw(&host, b"").await;
+        client.next(SETTINGS).await;
+        client.hello_on(1).await;
+        host.server.hand_over();
+        let mut streams = (3..).step_by(2);
+        let mut kind = DATA;
+        // It is served until the time is over in which the acknowledgement may come.
+        while kind != GOAWAY {
+            host.server.registry.tick();
+            client.send(get(streams.next().expect("many"))).await;
+            kind = client.one_of(&[GOAWAY, DATA]).await.kind;
+        }
+        assert_eq!(successor.asked.get(), 0);
+    });
+}
+
+/// There are more connections than hand-overs at a time.
+#[test]
+fn many_connections_move() {
+    run(async {
+        let successor = Successor::new(Reply::Waits);
+        let host = start(&successor).await;
+        let mut clients = Vec::new();
+        for _ in 0..200 {
+            let mut client = ready(&host, b"").await;
+            client.hello_on(1).await;
+            clients.push(client);
+        }
+        host.server.hand_over();
+        // Those that wait for their turn are served.
+        for client in &mut clients {
+            client.send(get(3)).await;
+        }
+        while host.server.count(Count::Requests) <= 200 {
+            tokio::task::yield_now().await;
+        }
+        successor.change(Reply::Takes);
+        for client in &mut clients {
+            assert_eq!(client.expect_response(3).await, b"hello");
+        }
+        host.emptied().await;
+        assert_eq!(successor.count(), 200);
+        for client in &mut clients {
+            client.hello_on(5).await;
+        }
+    });
+}
+
+/// A client of the h2 crate, whose connection moves after each upload.
+#[test]
+fn windows_and_fields_are_the_same_after_a_move() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        let host = Host::start_with_target(options(), &successor, echo).await;
+        let mut client = windowed(&host).await;
+        let (response, mut sending) = client.post("/").await;
+        let body = "b".repeat(600_000);
+        sending.send_data(body.clone().into(), true).expect("open");
+        drop(sending);
+        assert_eq!(whole(response).await.expect("a response"), (200, body));
+        host.server.hand_over();
+        host.emptied().await;
+        for _ in 0..20 {
+            client.hello().await;
+        }
+        assert_eq!(successor.server.count(Count::Requests), 20);
+        client.end().await.expect("no error");
+    });
+}
