@@ -83,8 +83,8 @@ enum Until {
     UpgradeEnds,
     /// The trial of an upgrade ends.
     TrialEnds,
-    /// The canary has left its slot.
-    Settled,
+    /// The canary of the trial ends.
+    CanaryEnds,
     /// The server has ended.
     Ended,
 }
@@ -99,7 +99,7 @@ record!(enum Until {
     6 = Ended,
     7 = TrialEnds,
     8 = NoneBefore(generation),
-    9 = Settled,
+    9 = CanaryEnds,
     10 = Resized(workers),
     11 = ReloadChecked,
 });
@@ -184,12 +184,20 @@ impl Operations {
         }
     }
 
+    /// The process of a canary has ended. There is one canary at most, and none in an image that
+    /// an upgrade has made.
+    pub(crate) fn on_canary_ended(&mut self) {
+        for operation in self.running() {
+            if operation.until == Until::CanaryEnds {
+                operation.state = State::Done;
+            }
+        }
+    }
+
     pub(crate) fn on_status(&mut self, status: &Status) {
         for operation in self.running() {
             let is_done = match operation.until {
                 Until::Resized(workers) | Until::Slots(workers) => has_slots(status, workers),
-                // Of another slot that rests it needs nothing.
-                Until::Settled => status.slots.first().is_none_or(|it| it.workers.len() < 2),
                 Until::NoneBefore(generation) => has_none_before(status, generation),
                 Until::Replaced { slot, pid } => {
                     serving(status, slot).is_some_and(|now| now != pid)
@@ -252,7 +260,7 @@ impl Operation {
             // An upgrade that was asked for meanwhile.
             (Until::TrialEnds, Notice::UpgradeFinished) => self.state = State::Done,
             (Until::TrialEnds, Notice::UpgradeAbandoned { why }) if is_dry_run(why) => {
-                self.until = Until::Settled;
+                self.until = Until::CanaryEnds;
             }
             (Until::UpgradeEnds | Until::TrialEnds, Notice::UpgradeAbandoned { why }) => {
                 self.state = failed(why);

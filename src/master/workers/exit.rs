@@ -89,6 +89,7 @@ impl Master {
         self.failures.last = Some((info.generation, exit_report.clone()));
         if self.is_canary(worker) {
             self.canary_failed(exit_report);
+            self.observers.operations.on_canary_ended();
         } else {
             let unasked = matches!(process.end_request, EndRequest::None | EndRequest::Abort);
             if unasked && !self.has_another(info.slot) {

@@ -110,15 +110,17 @@ fn an_upgrade_is_done_when_its_reload_has_finished() {
     operations.on_notice(&Notice::UpgradeStarted);
     let why = format!("/bin/server: {DRY_RUN}");
     operations.on_notice(&Notice::UpgradeAbandoned { why });
-    let mut canary_drains = status(&[10, 11]);
-    let with_canary = [10, 12].map(|pid| status(&[pid]).slots.remove(0).workers.remove(0));
-    canary_drains.slots[0].workers = with_canary.into();
-    operations.on_status(&canary_drains);
+    // Slot 0 rests after a crash, so it has fewer than two workers.
+    let mut first_rests = status(&[10, 11]);
+    first_rests.slots[0].workers.clear();
+    operations.on_status(&first_rests);
     assert_eq!(state(&operations), &State::Running);
-    let mut another_rests = status(&[10, 11]);
-    another_rests.slots[1].workers.clear();
-    operations.on_status(&another_rests);
+    operations.on_canary_ended();
     assert_eq!(state(&operations), &State::Done);
+    // The canary of another upgrade.
+    let mut operations = begun(Command::TryUpgrade);
+    operations.on_canary_ended();
+    assert_eq!(state(&operations), &State::Running);
     let mut operations = begun(Command::Upgrade);
     let why = "exit 1".to_owned();
     operations.on_notice(&Notice::UpgradeAbandoned { why });
