@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
 use crate::admin::Watched;
@@ -21,6 +23,7 @@ tests! {
     a_file_with_an_error_abandons_the_reload_and_stops_no_worker,
     a_file_that_no_worker_can_serve_changes_nothing,
     a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it,
+    a_file_that_has_become_a_fifo_abandons_the_reload,
     an_upgrade_reads_the_file_again,
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     an_address_that_is_given_twice_is_refused_by_its_settings,
@@ -108,6 +111,22 @@ fn a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_i
     assert!(why.contains("server.toml: No such file"), "{why}");
     kill(watched.admin(), Signal::SIGKILL).expect("it runs");
     assert_eq!(watched.get("/readyz").body, "ready\n");
+    assert_eq!(get(address, "/").body, "green");
+}
+
+/// Nobody writes to the FIFO, so a master that opens it waits without end.
+fn a_file_that_has_become_a_fifo_abandons_the_reload() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let mut server = start(&file);
+    let address = server.address();
+    fs::remove_file(&file).expect("it is ours");
+    mkfifo(&file, Mode::S_IRWXU).expect("the name is free");
+    server.signal(Signal::SIGHUP);
+    let why = server.wait("reload_abandoned")["why"].to_string();
+    assert!(
+        why.contains("server.toml: it is not a file any more"),
+        "{why}"
+    );
     assert_eq!(get(address, "/").body, "green");
 }
 

@@ -223,6 +223,7 @@ impl Hooks for Console {
         let Some(old) = self.contents.first().filter(|old| old.is_lasting()) else {
             return Ok(());
         };
+        old.check_is_still_file()?;
         let options = Options::from_process().map_err(|error| reason(&error))?;
         Setup::new(&options).check()?;
         let Some(new) = options.file else {

@@ -148,6 +148,15 @@ impl ConfigFile {
         self.source == Source::File
     }
 
+    /// Fails if something else has the path now. To open a FIFO waits for its writer (fifo(7)), and
+    /// a master that serves must not wait.
+    pub(crate) fn check_is_still_file(&self) -> Result<(), String> {
+        match std::fs::metadata(&self.path) {
+            Ok(now) if !now.is_file() => Err(told(&self.path, "it is not a file any more")),
+            _ => Ok(()),
+        }
+    }
+
     /// For the workers of a reload: the values of this file, except those that only a new master
     /// can change, which stay as in `old`. Returns their names too.
     pub(crate) fn for_workers_after(&self, old: &Self) -> (Self, Vec<String>) {
