@@ -1,19 +1,35 @@
 //! The addresses of listeners and of clients.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The longest path that `sun_path` of unix(7) holds, without the NUL at its end.
 const UNIX_PATH_MAX: usize = 107;
+
+/// The variable by which a master gives its workers the addresses of host names: the process that
+/// has looked them up, then each name, `=` and its address. So a worker that starts needs no
+/// resolver.
+pub(crate) const HOSTS: &str = "PREFORK_SERVER_HOSTS";
+
+/// The addresses of the host names, with their ports, that this process or its master has looked
+/// up.
+static LOOKED_UP: LazyLock<Mutex<BTreeMap<String, SocketAddr>>> = LazyLock::new(|| {
+    let told = std::env::var(HOSTS).unwrap_or_default();
+    Mutex::new(told_by(parent_id(), &told).unwrap_or_default())
+});
 
 /// Where a server listens: a TCP address or the path of a Unix socket.
 ///
 /// It is parsed from `127.0.0.1:8080`, `[::]:80`, `[fe80::1%eth0]:80`, `localhost:8080` or
 /// `unix:/run/app.sock`. A host name stands for its first IPv4 address, or for its first address if
-/// it has no IPv4 address. `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of
+/// it has no IPv4 address. A process looks up each name once, and a worker has the addresses of its
+/// master. `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of
 /// the machine. With port 0 the kernel chooses a port, which the notice
 /// [`Serving`](crate::Notice::Serving) names. An IPv6 listener accepts IPv6 only (`IPV6_V6ONLY`,
 /// ipv6(7)): bind `0.0.0.0` too for both.
@@ -284,6 +300,10 @@ fn unix(path: &str) -> Result<Address, String> {
 }
 
 fn look_up(host: &str, port: u16) -> Result<Address, String> {
+    let name = format!("{host}:{port}");
+    if let Some(&address) = looked_up().get(&name) {
+        return Ok(Address::Tcp(address));
+    }
     let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
         .map_err(|error| format!("cannot look up the host: {error}"))?
@@ -291,11 +311,36 @@ fn look_up(host: &str, port: u16) -> Result<Address, String> {
     let address = found
         .iter()
         .find(|address| address.is_ipv4())
-        .or(found.first());
-    address
+        .or(found.first())
         .copied()
-        .map(Address::Tcp)
-        .ok_or_else(|| "the host has no address".into())
+        .ok_or("the host has no address")?;
+    looked_up().insert(name, address);
+    Ok(Address::Tcp(address))
+}
+
+fn looked_up() -> MutexGuard<'static, BTreeMap<String, SocketAddr>> {
+    LOOKED_UP.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The content of [`HOSTS`] for the children of this process.
+pub(crate) fn hosts() -> String {
+    let mut text = std::process::id().to_string();
+    for (name, address) in looked_up().iter() {
+        text.push_str(&format!(" {name}={address}"));
+    }
+    text
+}
+
+/// What the content of [`HOSTS`] says, if this process has written it. A program that a worker
+/// starts inherits the variable too, and looks up its names itself.
+fn told_by(master: u32, text: &str) -> Option<BTreeMap<String, SocketAddr>> {
+    let mut words = text.split(' ');
+    let writer: u32 = words.next()?.parse().ok()?;
+    let hosts = words.filter_map(|word| {
+        let (name, address) = word.rsplit_once('=')?;
+        Some((name.to_owned(), address.parse().ok()?))
+    });
+    (writer == master).then(|| hosts.collect())
 }
 
 #[cfg(test)]
@@ -347,6 +392,19 @@ mod tests {
             parse("localhost:8080").unwrap().to_string(),
             "127.0.0.1:8080"
         );
+    }
+
+    #[test]
+    fn a_child_has_the_addresses_that_its_master_has_looked_up() {
+        let address = parse("localhost:81").unwrap();
+        let (this, text) = (std::process::id(), hosts());
+        let told = told_by(this, &text).expect("from this process");
+        assert_eq!(
+            told.get("localhost:81").copied().map(Address::Tcp),
+            Some(address)
+        );
+        assert_eq!(told_by(this + 1, &text), None, "another program");
+        assert_eq!(told_by(this, ""), None);
     }
 
     #[test]

@@ -19,6 +19,7 @@ tests! {
     workers_have_the_scheduling_policy_of_their_master,
     a_program_started_before_the_server_inherits_nothing_of_it,
     a_thread_beside_the_master_can_wait_for_programs,
+    workers_need_no_resolver,
     workers_have_no_huge_pages,
     a_master_as_pid_1_reaps_orphans,
 }
@@ -70,6 +71,24 @@ fn workers_have_the_scheduling_policy_of_their_master() {
     let master = policy(server.pid);
     for worker in server.workers() {
         assert_eq!(policy(worker), master);
+    }
+}
+
+fn workers_need_no_resolver() {
+    let mut command = binary();
+    command.args(["--listen", "localhost:0", "--announce-fd", "1"]);
+    let mut server = Server::spawn(&mut command);
+    server.address();
+    let told = format!(
+        "PREFORK_SERVER_HOSTS={} localhost:0=127.0.0.1:0",
+        server.pid
+    );
+    for worker in server.workers() {
+        let environment = proc_file(worker, "environ").expect("it lives");
+        assert!(
+            environment.split('\0').any(|it| it == told),
+            "{environment}"
+        );
     }
 }
 

@@ -11,6 +11,7 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
+use crate::address;
 use crate::error::{BoxError, Error, chain};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
@@ -209,6 +210,10 @@ pub(in crate::master) fn command(program: &Path, role: &str, arguments: &[OsStri
         command.env_remove(name);
     }
     ProcessRole::hide_upgrade(&mut command);
+    // A canary looks up each host name, as the image that follows it will.
+    if program == Path::new(RUNNING_IMAGE) {
+        command.env(address::HOSTS, address::hosts());
+    }
     command
 }
 
