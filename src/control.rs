@@ -293,12 +293,10 @@ impl Control {
             Method::Get => "GET",
             Method::Post => "POST",
         };
-        write!(
-            stream,
-            "{method} {path} HTTP/1.0\r\ncontent-length: 0\r\n\r\n"
-        )
-        .map_err(|error| self.lost(error))?;
-        Ok(stream)
+        // In one write: the next one could wait for the server to acknowledge the first (tcp(7)).
+        let request = format!("{method} {path} HTTP/1.0\r\ncontent-length: 0\r\n\r\n");
+        let sent = stream.write_all(request.as_bytes());
+        sent.map(|()| stream).map_err(|error| self.lost(error))
     }
 
     fn connect(&self, timeout: Option<Duration>) -> Result<Box<dyn Stream>, ControlError> {
