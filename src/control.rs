@@ -29,8 +29,9 @@ const HELD_MAX: Duration = Duration::from_secs(5);
 /// A stream of notices that is silent for longer has ended: it has a comment every 15 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// After so many connections in a row that were closed without such a stream, none is expected any
-/// more. An admin process that ends closes one, and the next connection waits for the next process.
+/// After so many connections in a row that were closed without a response, or without such a
+/// stream, none is expected any more. An admin process that ends closes one, and the next
+/// connection waits for the next process.
 const CLOSED_MAX: u32 = 5;
 
 /// The admin address of a server that runs; see [`Prefork::admin`](crate::Prefork::admin).
@@ -174,6 +175,7 @@ impl Control {
     pub fn wait(&self, begun: &Begun, wait: Duration) -> Result<Progress, ControlError> {
         let deadline = Instant::now().checked_add(wait);
         let path = format!("/v1/operations/{}", begun.id);
+        let mut closed: u32 = 0;
         loop {
             let left = deadline.map_or(HELD_MAX, |it| it.saturating_duration_since(Instant::now()));
             match self.operation(Method::Get, &path, left.min(HELD_MAX)) {
@@ -184,8 +186,13 @@ impl Control {
                 Err(error) if begun.ends_server && error.is_of_no_server_or_another() => {
                     return Ok(Progress::Done);
                 }
-                Err(error) if left.is_zero() || !error.is_broken_off() => return Err(error),
-                _ => {}
+                Err(error) => {
+                    closed += 1;
+                    if closed == CLOSED_MAX || left.is_zero() || !error.is_broken_off() {
+                        return Err(error);
+                    }
+                }
+                Ok(_) => closed = 0,
             }
         }
     }
@@ -410,9 +417,8 @@ mod tests {
 
     use super::*;
 
-    /// The error of a client that follows a server, which writes this to each connection, and
-    /// closes it.
-    fn refused_by(response: &'static [u8]) -> ControlError {
+    /// What a client gets of a server that writes this to each connection, and closes it.
+    fn asked<T>(response: &'static [u8], ask: impl FnOnce(&Control) -> T) -> T {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("admin");
         let listener = UnixListener::bind(&path).expect("it is free");
@@ -422,8 +428,24 @@ mod tests {
                 let _ = stream.write_all(response);
             }
         });
-        let followed = Control::at(Address::Unix(path)).follow(|_| Ok(()));
+        ask(&Control::at(Address::Unix(path)))
+    }
+
+    fn refused_by(response: &'static [u8]) -> ControlError {
+        let followed = asked(response, |server| server.follow(|_| Ok(())));
         followed.expect_err("there are no notices")
+    }
+
+    #[test]
+    fn a_client_that_waits_gives_up_a_server_that_closes_each_connection() {
+        let begun = Begun {
+            id: 1,
+            progress: Progress::Running,
+            note: None,
+            ends_server: false,
+        };
+        let waited = asked(b"", |server| server.wait(&begun, Duration::MAX));
+        assert!(waited.is_err_and(|error| error.is_broken_off()));
     }
 
     #[test]
