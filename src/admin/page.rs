@@ -7,7 +7,7 @@ pub(super) const PAGE: &str = include_str!("page.html");
 /// their hashes, and requests to this address. The icon is empty and in the page.
 pub(super) const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-OeaJqloFqeLXz8L3lwCmPPCnhv/1uwcqyPazSfmviYE='; \
-    script-src 'sha256-E96iU84ycW9N3WQgdjrVHAzHR320Wxtqd1zdAbKNtJg='; \
+    script-src 'sha256-+ZxzrzENRKdxt9qfbpFOgDnBkp3ujggxzzQB0WlS4ss='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(all(test, feature = "tls"))]
