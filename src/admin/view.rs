@@ -318,7 +318,7 @@ impl View {
         self.server.as_ref().map(|server| &server.history)
     }
 
-    pub(super) fn pages(&self) -> impl Iterator<Item = &Page> {
+    pub(super) fn pages(&self) -> impl Iterator<Item = &Page> + Clone {
         self.counts.pages.values()
     }
 

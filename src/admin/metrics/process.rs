@@ -4,6 +4,9 @@ use std::fs;
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+/// How often the CPU time of the server is measured while workers are reaped.
+const MEASURED_MAX: u32 = 100;
+
 /// A process at one moment.
 pub(in crate::admin) struct Process {
     pub(in crate::admin) cpu_seconds: f64,
@@ -63,15 +66,62 @@ impl Ticks {
     }
 }
 
-/// The CPU time of the master, of its workers that run, and of those that were reaped. A worker
-/// that is reaped meanwhile is missing, and none is counted twice.
-pub(in crate::admin) fn cpu_of_server(master: Pid, workers: impl Iterator<Item = u32>) -> f64 {
-    let master = Ticks::of(master.as_raw().unsigned_abs());
-    let running = workers.filter_map(Ticks::of).map(|ticks| ticks.own);
-    running.sum::<f64>() + master.map_or(0.0, |ticks| ticks.own + ticks.children)
+/// The CPU time of the master, of its workers that run, and of those that were reaped. None is
+/// counted twice. A worker that is reaped meanwhile would be missing, so the time is measured again
+/// then. Else the figure of the next admin process could be lower than the last one of this one.
+pub(in crate::admin) fn cpu_of_server(
+    master: Pid,
+    workers: impl Iterator<Item = u32> + Clone,
+) -> f64 {
+    let of_master = || {
+        let ticks = Ticks::of(master.as_raw().unsigned_abs());
+        ticks.map_or((0.0, 0.0), |ticks| (ticks.own, ticks.children))
+    };
+    let (mut master, mut running) = (of_master(), 0.0);
+    for _ in 0..MEASURED_MAX {
+        running = workers.clone().filter_map(Ticks::of).map(|it| it.own).sum();
+        let before = std::mem::replace(&mut master, of_master());
+        if before.1 == master.1 {
+            break;
+        }
+    }
+    running + master.0 + master.1
 }
 
 fn per_system(variable: SysconfVar, usual: f64) -> f64 {
     let value = sysconf(variable).ok().flatten();
     value.map_or(usual, |value| value as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_is_reaped_while_the_time_is_measured_is_counted() {
+        let mut worker = Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("a shell");
+        let pid = worker.id();
+        let used = loop {
+            let used = Ticks::of(pid).expect("it runs").own;
+            if used >= 0.1 {
+                break used;
+            }
+            std::thread::yield_now();
+        };
+        let worker = std::cell::RefCell::new(&mut worker);
+        let workers = std::iter::once(pid).inspect(|_| {
+            let mut worker = worker.borrow_mut();
+            let _ = worker.kill().and_then(|()| worker.wait());
+        });
+        let before = Ticks::of(std::process::id()).expect("it runs");
+        let before = before.own + before.children;
+        let measured = cpu_of_server(Pid::this(), workers);
+        assert!(measured >= before + used, "{measured} {before} {used}");
+    }
 }
