@@ -333,7 +333,7 @@ impl Options {
         }
         #[cfg(feature = "tls")]
         {
-            options.tls.check_version(&known).map_err(refuse)?;
+            tls::Secure::check_needs(&known).map_err(refuse)?;
             let pairs = options.tls.check_pairs();
             pairs.map_err(|reason| refuse(reason.into()))?;
         }

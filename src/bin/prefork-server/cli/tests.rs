@@ -88,9 +88,13 @@ fn https_wants_a_certificate_and_its_key() {
         "{shown}"
     );
     for (args, lacks) in [
-        ("--tls-cert c.pem", "--tls-key"),
-        ("--tls-key k.pem", "--tls-cert"),
-        ("--tls-client-ca ca.pem", "--tls-cert"),
+        ("--tls-cert c.pem", "--tls-cert needs --tls-key"),
+        ("--tls-key k.pem", "--tls-key needs --tls-cert"),
+        ("--tls-client-ca ca.pem", "--tls-client-ca needs --tls-cert"),
+        (
+            &format!("{both} --tls-client-auth required"),
+            "--tls-client-auth needs --tls-client-ca",
+        ),
         ("--tls-min-version 1.3", "--tls-cert"),
         ("--tls-ciphers TLS13_AES_128_GCM_SHA256", "--tls-cert"),
         (

@@ -8,6 +8,18 @@ use prefork_server::{Address, Certificate, ClientAuth, Tls, TlsVersion};
 use super::origin::Known;
 use super::value;
 
+/// The ids of options, and of the option that each of them needs.
+const NEEDS: [(&str, &str); 8] = [
+    ("tls_cert", "tls_key"),
+    ("tls_key", "tls_cert"),
+    ("tls_ocsp", "tls_cert"),
+    ("tls_min_version", "tls_cert"),
+    ("tls_ciphers", "tls_cert"),
+    ("tls_client_ca", "tls_cert"),
+    ("tls_client_auth", "tls_client_ca"),
+    ("redirect_to_https", "tls_cert"),
+];
+
 /// Options of HTTPS and of client certificates.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "TLS")]
@@ -19,8 +31,7 @@ pub(crate) struct Secure {
         long,
         value_name = "FILE",
         env = "PREFORK_TLS_CERT",
-        value_delimiter = ',',
-        requires = "tls_key"
+        value_delimiter = ','
     )]
     tls_cert: Vec<PathBuf>,
 
@@ -30,8 +41,7 @@ pub(crate) struct Secure {
         long,
         value_name = "FILE",
         env = "PREFORK_TLS_KEY",
-        value_delimiter = ',',
-        requires = "tls_cert"
+        value_delimiter = ','
     )]
     tls_key: Vec<PathBuf>,
 
@@ -42,8 +52,7 @@ pub(crate) struct Secure {
         long,
         value_name = "FILE",
         env = "PREFORK_TLS_OCSP",
-        value_delimiter = ',',
-        requires = "tls_cert"
+        value_delimiter = ','
     )]
     tls_ocsp: Vec<PathBuf>,
 
@@ -63,29 +72,18 @@ pub(crate) struct Secure {
         long,
         value_name = "LIST",
         env = "PREFORK_TLS_CIPHERS",
-        value_delimiter = ',',
-        requires = "tls_cert"
+        value_delimiter = ','
     )]
     #[arg(value_parser = value::cipher)]
     tls_ciphers: Vec<String>,
 
     /// Ask clients for a certificate that a CA in this PEM file has signed
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PREFORK_TLS_CLIENT_CA",
-        requires = "tls_cert"
-    )]
+    #[arg(long, value_name = "FILE", env = "PREFORK_TLS_CLIENT_CA")]
     tls_client_ca: Option<PathBuf>,
 
     /// required: refuse clients that have no certificate. optional: serve them too [default:
     /// required]
-    #[arg(
-        long,
-        value_name = "MODE",
-        env = "PREFORK_TLS_CLIENT_AUTH",
-        requires = "tls_client_ca"
-    )]
+    #[arg(long, value_name = "MODE", env = "PREFORK_TLS_CLIENT_AUTH")]
     #[arg(value_parser = value::named::<ClientAuth>(ClientAuth::NAMES))]
     tls_client_auth: Option<ClientAuth>,
 
@@ -95,23 +93,27 @@ pub(crate) struct Secure {
         long,
         value_name = "ADDR",
         env = "PREFORK_REDIRECT_TO_HTTPS",
-        value_delimiter = ',',
-        requires = "tls_cert"
+        value_delimiter = ','
     )]
     #[arg(value_parser = value::address)]
     pub(crate) redirect_to_https: Vec<Address>,
 }
 
 impl Secure {
-    /// Fails if a version is given and no certificate. The error of `requires` would not name what
-    /// has given the version.
-    pub(super) fn check_version(&self, known: &Known<'_>) -> Result<(), String> {
-        let mut options = known.command.get_arguments();
-        let version = options.find(|option| option.get_id() == "tls_min_version");
-        match version.filter(|option| self.tls_cert.is_empty() && known.is_given(option)) {
-            Some(option) => Err(format!("{} needs --tls-cert", known.name(option))),
-            None => Ok(()),
+    /// Fails if an option is given without the one that it needs. The error names what was given,
+    /// also if that is a variable or a key of the file. The error of clap's `requires` does not.
+    pub(super) fn check_needs(known: &Known<'_>) -> Result<(), String> {
+        let given = |id: &str| {
+            let mut options = known.command.get_arguments();
+            options.find(|option| option.get_id() == id && known.is_given(option))
+        };
+        for (id, needed) in NEEDS {
+            if let (Some(option), None) = (given(id), given(needed)) {
+                let needed = needed.replace('_', "-");
+                return Err(format!("{} needs --{needed}", known.name(option)));
+            }
         }
+        Ok(())
     }
 
     /// Fails unless each certificate has what belongs to it. The error says what is missing.
