@@ -89,6 +89,8 @@ pub enum WorkerExit {
         /// Whether the process left a core file.
         core: Core,
     },
+    /// It is not known: another thread of the master's process has reaped the worker (wait(2)).
+    Unknown,
 }
 
 /// Whether a process left a core file (core(5)).
@@ -399,7 +401,11 @@ record!(WorkerInfo {
     pid
 });
 
-record!(enum WorkerExit { 0 = Code(code), 1 = Signal { signal, core } });
+record!(enum WorkerExit {
+    0 = Code(code),
+    1 = Signal { signal, core },
+    2 = Unknown,
+});
 
 record!(enum Core { 0 = None, 1 = Dumped });
 
@@ -423,6 +429,7 @@ impl fmt::Display for WorkerExit {
             } => {
                 write!(f, "signal {signal}, core dumped")
             }
+            Self::Unknown => f.write_str("unknown exit"),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::hooks::{WorkerExit, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::workers::process::Process;
 use crate::protocol::scoreboard::Scoreboard;
+use crate::sys::reap;
 
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -40,6 +41,16 @@ impl Workers {
     pub(super) fn by_pid(&self, pid: Pid) -> Option<WorkerId> {
         let mut processes = self.processes.iter();
         let found = processes.find(|(_, process)| process.pid == pid);
+        found.map(|(&worker, _)| worker)
+    }
+
+    /// A worker whose process has ended and was reaped by another thread, which waits for every
+    /// process (wait(2)).
+    pub(super) fn reaped_elsewhere(&self) -> Option<WorkerId> {
+        let mut processes = self.processes.iter();
+        // The kernel closes a process's channel before another one can reap it.
+        let found = processes
+            .find(|(_, process)| process.channel().is_none() && reap::is_gone(process.pid));
         found.map(|(&worker, _)| worker)
     }
 

@@ -103,7 +103,7 @@ impl History {
             Notice::WorkerExited { worker, status, .. } => {
                 *match status {
                     WorkerExit::Code(0) => &mut self.exits.clean,
-                    WorkerExit::Code(_) => &mut self.exits.failed,
+                    WorkerExit::Code(_) | WorkerExit::Unknown => &mut self.exits.failed,
                     WorkerExit::Signal { .. } => &mut self.exits.signal,
                 } += 1;
                 if self.last_exits.len() == EXITS_MAX {

@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, getpid, gettid};
 
 use crate::hooks::{Core, WorkerExit};
@@ -39,7 +40,15 @@ fn of_this_thread() -> libc::c_int {
     }
 }
 
-/// Reaps a process that has [`ended`], and returns how it ended.
+/// Whether a process that this one has started is reaped already: by another thread, because this
+/// one has not done it.
+pub(crate) fn is_gone(pid: Pid) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    waitid(Id::Pid(pid), flags) == Err(Errno::ECHILD)
+}
+
+/// Reaps a process that has [`ended`], and returns how it ended; `None` if another thread has
+/// reaped it meanwhile.
 ///
 /// This does not use nix's `waitpid`: if a real-time signal ended the process, nix reaps it and
 /// returns an error, so the signal is lost.

@@ -38,6 +38,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
     let result = match app.to_str() {
         Some("crashes") => crashes(),
         Some(app) if app.starts_with("unready: ") => crash::unready(app),
+        Some("waits_for_all") => crash::waits_for_all(),
         Some("starts_beside") => startup::starts_beside(),
         Some("leaves") => leaves(),
         Some("hooks") => server().hooks(Told).serve(async |_| Ok(service_fn(hello))),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http_body::Body;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::wait;
 use prefork_server::{
     Backoff, BoxError, Error, Http, Prefork, Request, Response, Role, role, service_fn,
 };
@@ -28,6 +29,7 @@ tests! {
     the_error_says_that_an_app_was_not_ready_in_time,
     the_error_says_that_a_worker_did_not_serve,
     a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash,
+    a_worker_that_another_thread_reaps_is_replaced,
     respawns_leave_nothing_behind,
     a_panic_ends_the_worker_although_a_thread_is_busy,
     a_panic_in_the_task_that_drives_deadlines_ends_the_worker,
@@ -183,6 +185,32 @@ fn a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash() {
     assert_eq!(pids.len(), 4);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
+}
+
+/// The thread or the master may be the first to reap a worker.
+fn a_worker_that_another_thread_reaps_is_replaced() {
+    let mut server = Server::start_app("waits_for_all");
+    let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
+    for worker in workers {
+        kill(worker, Signal::SIGKILL).expect("it lives");
+        assert_eq!(pid_of(&server.wait("worker_exited")), worker);
+        server.wait("worker_ready");
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// Beside the master a thread waits for every process of the master.
+pub(crate) fn waits_for_all() -> Result<(), Error> {
+    if role() == Role::Master {
+        std::thread::spawn(|| {
+            loop {
+                // It fails while there is none.
+                let _ = wait();
+            }
+        });
+    }
+    apps::server().serve(async |_| Ok(service_fn(apps::hello)))
 }
 
 fn respawns_leave_nothing_behind() {

@@ -31,17 +31,14 @@ impl Master {
                 None => tracing::warn!(%pid, "a process was reaped by another thread"),
             }
         }
-        None
+        self.workers.reaped_elsewhere()
     }
 
     /// Reaps a worker whose process has ended.
     pub(in crate::master) fn reap(&mut self, worker: WorkerId) {
         let pid = self.workers.processes[&worker].pid;
-        match reap::take(pid) {
-            Some(status) => self.on_exit(worker, status),
-            // How it ended is not known.
-            None => tracing::warn!(%pid, "a process was reaped by another thread"),
-        }
+        let status = reap::take(pid).unwrap_or(WorkerExit::Unknown);
+        self.on_exit(worker, status);
     }
 
     fn on_exit(&mut self, worker: WorkerId, status: WorkerExit) {
@@ -75,6 +72,9 @@ impl Master {
         let is_unready = exit == Exit::Clean && self.supervisor.is_starting(worker);
         if is_unready && process.intent == Intent::Stay {
             process.blame(UNREADY.into());
+        }
+        if status == WorkerExit::Unknown {
+            process.blame("another thread of the master has reaped it".into());
         }
         let exit_report = process.exit_report(status);
         let info = process.info();
