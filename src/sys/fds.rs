@@ -14,7 +14,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, getsockopt, recvmsg, sendmsg,
     socketpair, sockopt,
 };
-use nix::unistd::{Pid, dup};
+use nix::unistd::Pid;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -274,12 +274,7 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
 /// Makes a close-on-exec duplicate of a descriptor that the user chose by number.
 pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the borrow is used for one fcntl(2), which fails with EBADF if `fd` is not open.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let flags = fcntl(borrowed, FcntlArg::F_GETFD)?;
-    debug_assert!(flags >= 0);
-    let copy = dup(borrowed)?;
-    fcntl(&copy, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-    Ok(copy)
+    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }
 
 /// A descriptor keeps its number over an upgrade.
