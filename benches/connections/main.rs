@@ -173,7 +173,7 @@ impl Run {
     }
 
     fn closed(&self) -> usize {
-        self.asked.0.closed
+        self.opened.0.closed + self.asked.0.closed
     }
 
     fn lost(&self) -> usize {

@@ -181,7 +181,7 @@ fn mixed() -> Question {
 ///
 /// 64 connections with light requests, and one client more, whose requests compute for 5 ms, one
 /// after the other. A light request that shares a thread with it waits for it. The figures are
-/// those of the light requests.
+/// those of the light requests, but the CPU time is also that of the client's.
 ///
 /// Not measured: more such clients than workers.
 fn uneven() -> Question {
