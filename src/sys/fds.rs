@@ -273,7 +273,11 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
 
 /// Makes a close-on-exec duplicate of a descriptor that the user chose by number.
 pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the borrow is used for one fcntl(2), which fails with EBADF if `fd` is not open.
+    if fd < 0 {
+        return Err(Errno::EBADF.into());
+    }
+    // SAFETY: the number is not -1, which no borrow may have. The borrow is used for one fcntl(2),
+    // which fails with EBADF if `fd` is not open.
     unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }
 
@@ -445,6 +449,18 @@ mod tests {
         }
         send(&there, b"fds", &[here.as_raw_fd()]).expect("the other side takes them");
         assert_eq!(receive(&here, &mut bytes).expect("a message").1.len(), 1);
+    }
+
+    #[test]
+    fn a_number_that_is_not_open_has_no_duplicate() {
+        for fd in [-1, 1_000_000] {
+            let error = duplicate(fd).expect_err("it is not open");
+            assert_eq!(error.raw_os_error(), Some(Errno::EBADF as i32));
+        }
+        let (here, _there) = seqpacket_pair().expect("a pair");
+        let copy = duplicate(here.as_raw_fd()).expect("it is open");
+        let flags = fcntl(&copy, FcntlArg::F_GETFD).expect("it is open");
+        assert_eq!(flags, FdFlag::FD_CLOEXEC.bits());
     }
 
     #[test]
