@@ -108,6 +108,9 @@ impl TestServer {
     /// # Ok(()) }
     /// ```
     ///
+    /// If the function returns another error:
+    /// `TestServer::start_with(|server| serve(server).map_err(Error::App))`.
+    ///
     /// # Errors
     /// What `serve` has returned, or [`Error::Config`] if it has ended before it accepted
     /// connections.
