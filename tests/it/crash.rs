@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::pin::Pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -12,13 +13,15 @@ use std::time::Duration;
 use http_body::Body;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::wait;
+use nix::unistd::Pid;
 use prefork_server::{
     Backoff, BoxError, Error, Http, Prefork, Request, Response, Role, role, service_fn,
 };
 
+use crate::admin::Watched;
 use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{Server, descriptors, pid_of, proc_file, until};
+use crate::support::{Server, descendants, descriptors, pid_of, proc_file, until};
 
 tests! {
     queued_connections_survive_the_crash_of_their_worker,
@@ -29,7 +32,7 @@ tests! {
     the_error_says_that_an_app_was_not_ready_in_time,
     the_error_says_that_a_worker_did_not_serve,
     a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash,
-    a_worker_that_another_thread_reaps_is_replaced,
+    a_process_that_another_thread_reaps_is_replaced,
     respawns_leave_nothing_behind,
     a_panic_ends_the_worker_although_a_thread_is_busy,
     a_panic_in_the_task_that_drives_deadlines_ends_the_worker,
@@ -187,10 +190,20 @@ fn a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash() {
     assert_eq!(server.end().code, Some(0));
 }
 
-/// The thread or the master may be the first to reap a worker.
-fn a_worker_that_another_thread_reaps_is_replaced() {
-    let mut server = Server::start_app("waits_for_all");
-    let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
+/// The thread or the master may be the first to reap a process.
+fn a_process_that_another_thread_reaps_is_replaced() {
+    let mut watched = Watched::start_with(|socket| {
+        let mut command = Command::new(std::env::current_exe().expect("a path"));
+        command.env(apps::VARIABLE, "waits_for_all");
+        Server::spawn(command.env(ADMIN, socket))
+    });
+    let workers = [(); 2].map(|()| pid_of(&watched.server.wait("worker_ready")));
+    let is_admin = |pid: &Pid| proc_file(*pid, "comm").is_some_and(|it| it == "admin\n");
+    let admin = || descendants(watched.server.pid).into_iter().find(is_admin);
+    until(|| admin().is_some());
+    kill(admin().expect("it runs"), Signal::SIGKILL).expect("it runs");
+    until(|| watched.get("/readyz").body == "ready\n");
+    let mut server = watched.server;
     for worker in workers {
         kill(worker, Signal::SIGKILL).expect("it lives");
         assert_eq!(pid_of(&server.wait("worker_exited")), worker);
@@ -199,6 +212,9 @@ fn a_worker_that_another_thread_reaps_is_replaced() {
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
 }
+
+/// Names the admin address of the app.
+const ADMIN: &str = "PREFORK_TEST_ADMIN";
 
 /// Beside the master a thread waits for every process of the master.
 pub(crate) fn waits_for_all() -> Result<(), Error> {
@@ -210,7 +226,9 @@ pub(crate) fn waits_for_all() -> Result<(), Error> {
             }
         });
     }
-    apps::server().serve(async |_| Ok(service_fn(apps::hello)))
+    let admin = std::env::var(ADMIN).expect("the test says where");
+    let server = apps::server().admin(admin);
+    server.serve(async |_| Ok(service_fn(apps::hello)))
 }
 
 fn respawns_leave_nothing_behind() {

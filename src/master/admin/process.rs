@@ -9,7 +9,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
+use crate::master::admin::Admin;
 use crate::protocol::admin::{AdminChannel, Fact};
+use crate::sys::reap;
 
 /// How many facts wait for a process that does not read.
 const WAITING_MAX: usize = 4096;
@@ -44,6 +46,19 @@ pub(super) enum Stage {
 
 /// A fact with its descriptor.
 pub(super) type Told = (Fact, Option<Arc<OwnedFd>>);
+
+impl Admin {
+    /// A process that has ended and was reaped by another thread, which waits for every process
+    /// (wait(2)).
+    pub(in crate::master) fn reaped_elsewhere(&self) -> Option<Pid> {
+        let is_gone =
+            |process: &&AdminProcess| process.stage == Stage::Silent && reap::is_gone(process.pid);
+        self.processes
+            .values()
+            .find(is_gone)
+            .map(|process| process.pid)
+    }
+}
 
 impl AdminProcess {
     pub(super) fn new(pid: Pid, channel: AdminChannel) -> Self {

@@ -4,6 +4,7 @@ use crate::error::EXIT_MISCONFIGURED;
 use crate::hooks::{Notice, WorkerExit};
 use crate::id::{Slot, WorkerId};
 use crate::master::Master;
+use crate::master::admin::Admin;
 use crate::master::workers::process::{EndRequest, Intent, Process};
 use crate::supervisor::{Event, Exit};
 use crate::sys::reap;
@@ -30,6 +31,10 @@ impl Master {
                 }
                 None => tracing::warn!(%pid, "a process was reaped by another thread"),
             }
+        }
+        let admin = self.observers.admin.as_ref();
+        if let Some(pid) = admin.and_then(Admin::reaped_elsewhere) {
+            self.on_admin_ended(pid);
         }
         self.workers.reaped_elsewhere()
     }
