@@ -270,24 +270,32 @@ impl Frames {
 
     /// Takes the acknowledgement of the PING out of the bytes that h2 reads next. h2 ignores
     /// requests that follow it. But a client of the h2 crate sends it before requests that it had
-    /// begun when it read GOAWAY.
-    pub(crate) fn hold_acknowledgement(&self, input: &mut BytesMut) {
+    /// begun when it read GOAWAY. Returns how many bytes h2 may read; a part of the acknowledgement
+    /// may follow them.
+    pub(crate) fn hold_acknowledgement(&self, input: &mut BytesMut) -> usize {
         if self.goaway.get() != GoAway::Sent {
-            return;
+            return input.len();
         }
         let Some(mut at) = self.read.borrow().rest_of_frame(input) else {
-            return;
+            return input.len();
         };
         let acknowledgement = ping(ACK);
-        while let Some(header) = input.get(at..at + FRAME_HEADER).map(Header::parse) {
-            let end = at + FRAME_HEADER + header.len;
-            if input[at..].starts_with(&acknowledgement) {
+        while let Some(rest) = input.get(at..) {
+            if rest.starts_with(&acknowledgement) {
                 self.goaway.set(GoAway::Acknowledged);
-                input.copy_within(end.., at);
-                return input.truncate(input.len() - acknowledgement.len());
+                input.copy_within(at + acknowledgement.len().., at);
+                input.truncate(input.len() - acknowledgement.len());
+                break;
             }
-            at = end;
+            if acknowledgement.starts_with(rest) {
+                return at;
+            }
+            let Some(header) = rest.get(..FRAME_HEADER).map(Header::parse) else {
+                break;
+            };
+            at += FRAME_HEADER + header.len;
         }
+        input.len()
     }
 
     /// The acknowledgement that was held, if no more bytes have come and h2 can read it now.

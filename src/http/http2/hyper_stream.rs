@@ -32,19 +32,20 @@ impl<I> HyperStream<I> {
     }
 }
 
-/// Reads input for a connection that goes away. What has come is in it before the acknowledgement.
-fn poll_input<I: Socket>(
+/// Reads input for a connection that goes away. Ready with how much of it may be read. What has
+/// come is in it before the acknowledgement.
+fn poll_before_acknowledgement<I: Socket>(
     stream: &mut Stream<I>,
     frames: &Frames,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
+) -> Poll<io::Result<usize>> {
     loop {
-        frames.hold_acknowledgement(stream.input());
-        if !stream.input().is_empty() {
-            return Poll::Ready(Ok(()));
+        let count = frames.hold_acknowledgement(stream.input());
+        if count > 0 {
+            return Poll::Ready(Ok(count));
         }
         match stream.poll_fill(cx)? {
-            Poll::Ready(0) => return Poll::Ready(Ok(())),
+            Poll::Ready(0) => return Poll::Ready(Ok(usize::MAX)),
             Poll::Ready(_) => {}
             Poll::Pending => match frames.held_acknowledgement() {
                 Some(frame) => stream.input().extend_from_slice(&frame),
@@ -97,7 +98,7 @@ impl<I: Socket> Read for HyperStream<I> {
         let mut stream = stream.borrow_mut();
         let mut max = usize::MAX;
         if frames.goes_away() {
-            ready!(poll_input(&mut stream, frames, cx))?;
+            max = ready!(poll_before_acknowledgement(&mut stream, frames, cx))?;
         } else if frames.new_streams_wait() {
             max = ready!(poll_before_new_stream(&mut stream, frames, cx))?;
         }
