@@ -165,9 +165,10 @@ impl Default for Http {
 ///   stream that keeps other streams of its connection waiting, as described below, has a sixth of
 ///   that time.
 /// - [`Http::idle_timeout`] applies to connections without an open stream. The server sends them
-///   GOAWAY and closes them at most a second later. A PING does not count as activity. In a drain
-///   the server sends GOAWAY at once; to a new connection it sends GOAWAY after the first request,
-///   or when none has come for as long as [`Http::linger`] gives new connections.
+///   GOAWAY and closes them at most a second later. A PING does not count as activity. At the end
+///   of the server it sends GOAWAY at once; to a new connection it sends GOAWAY after the first
+///   request, or when none has come for as long as [`Http::linger`] gives new connections. In a
+///   reload see the [guide](crate::guide::http2).
 /// - [`Http::max_warm`] and [`Http::keep_alive`] do not apply.
 ///
 /// Fixed limits, after which a client is sent GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5):

@@ -67,6 +67,16 @@ pub(crate) struct Stream<I> {
     held: Option<Buffer>,
     last_read: LastRead,
     last_call: LastCall,
+    gathers: Gathers,
+}
+
+/// When written bytes are held back, to be sent with the next ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gathers {
+    /// If there may be more requests to respond to.
+    Pipelined,
+    /// Always: after its last response the protocol may have to write an end.
+    All,
 }
 
 /// Result of hyper's last read. After bytes, another request may be in hyper's buffer.
@@ -117,6 +127,7 @@ impl<I> Stream<I> {
             held: None,
             last_read: LastRead::Nothing,
             last_call: LastCall::Flush,
+            gathers: Gathers::Pipelined,
         }
     }
 
@@ -191,7 +202,13 @@ impl<I> Stream<I> {
     }
 
     fn holds_back(&self) -> bool {
-        self.last_read == LastRead::Bytes && self.state().may_hold()
+        let is_wanted = self.last_read == LastRead::Bytes || self.gathers == Gathers::All;
+        is_wanted && self.state().may_hold()
+    }
+
+    #[cfg(feature = "http2")]
+    pub(crate) fn set_gathers(&mut self, gathers: Gathers) {
+        self.gathers = gathers;
     }
 
     /// How many bytes are held back.

@@ -212,9 +212,7 @@ impl<I: Socket> OpenConnection<I> {
             return Poll::Ready(None);
         }
         let ending = match order {
-            Order::Rest | Order::Streams | Order::EndUpgrade | Order::Unmoved => {
-                return Poll::Ready(None);
-            }
+            Order::Rest | Order::Streams | Order::EndUpgrade => return Poll::Ready(None),
             Order::Cut => None,
             Order::CloseIdle | Order::Evict | Order::Expire(_) => {
                 self.take_stream().map(LingeringClose::silent)

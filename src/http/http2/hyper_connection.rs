@@ -12,7 +12,7 @@ use hyper::server::conn::http2::{Builder, Connection};
 
 use crate::http::http2::announced::Announced;
 use crate::http::http2::budget::ResponseBudget;
-use crate::http::http2::frames::{Frames, NewStreams};
+use crate::http::http2::frames::{Frames, NewStreams, goaway, ping};
 use crate::http::http2::hyper_stream::HyperStream;
 use crate::http::http2::spawner::Spawner;
 use crate::http::http2::streams::{Overdue, StreamService, Streams, Tunnels};
@@ -20,7 +20,7 @@ use crate::http::http2::tasks::Tasks;
 
 use crate::http::conn::protocol::Failure;
 use crate::http::conn::socket::Socket;
-use crate::http::conn::stream::Stream;
+use crate::http::conn::stream::{Gathers, Stream};
 use crate::http::exchange::service::Handler;
 use crate::http::options::{DateHeader, Http};
 use crate::http::registry::list::Registry;
@@ -167,6 +167,10 @@ where
     /// While the connection is to move and streams are open, new ones wait, so that a moment comes
     /// in which none is open.
     fn prepare_to_move(&self) {
+        let are_long = || self.streams.are_long(&self.registry);
+        if self.registry.must_stay(&self.state, are_long) {
+            self.state.forbid_handover();
+        }
         // The last stream may have ended since then. But the connection could not move yet.
         let were_open = self.state.stage() == Stage::Streams;
         let is_unsent = self.budget.frames.new_streams_wait() && !self.state.is_quiet();
@@ -177,6 +181,30 @@ where
             true => NewStreams::Wait,
             false => NewStreams::Pass,
         });
+    }
+
+    /// In a reload GOAWAY leaves together with the last response. Many clients fail requests that
+    /// are open when it comes.
+    fn poll_to_last_response(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        let ends = self.shutdown == Shutdown::NotBegun && self.registry.ends_soon(&self.state);
+        self.io.borrow_mut().set_gathers(match ends {
+            true => Gathers::All,
+            false => Gathers::Pipelined,
+        });
+        let polled = self.poll_rounds(cx);
+        let has_responded =
+            self.state.stage() == Stage::Streams || self.state.requests() != self.noted_requests;
+        let is_over = has_responded && self.tasks.is_empty() && !self.streams.are_open();
+        if ends && is_over && polled.is_pending() {
+            self.go_away();
+            let polled = Pin::new(&mut self.connection).poll(cx);
+            // A client may take GOAWAY for the end: the module h2 of Python fails what comes later.
+            let (goaway, ping) = (goaway(u32::MAX >> 1, h2::Reason::NO_ERROR), ping(0));
+            let mut io = self.io.borrow_mut();
+            io.amend(&[goaway, ping].concat(), &[ping, goaway].concat());
+            return polled;
+        }
+        polled
     }
 
     /// Polls hyper and the handlers twice: the second round sends the responses of the first. Then
@@ -298,7 +326,7 @@ where
             let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
             return ended.map(|_| Ok(()));
         }
-        let Poll::Ready(outcome) = self.poll_rounds(cx) else {
+        let Poll::Ready(outcome) = self.poll_to_last_response(cx) else {
             self.reset_blocking(cx);
             self.note_stage();
             if self.budget.frames.new_streams_wait() && self.state.is_quiet() {
@@ -341,12 +369,6 @@ where
             }
             // These orders are for HTTP/1, and for a connection that can rest.
             Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
-            Order::Unmoved => {
-                if self.streams.are_long(&self.registry) || self.registry.must_stay(&self.state) {
-                    self.state.forbid_handover();
-                }
-                None
-            }
             Order::Cut | Order::Expire(_) => Some(order),
         }
     }

@@ -221,11 +221,7 @@ where
                 None
             }
             Order::Cut | Order::Expire(_) => Some(order),
-            Order::Rest
-            | Order::Streams
-            | Order::CloseIdle
-            | Order::EndUpgrade
-            | Order::Unmoved => None,
+            Order::Rest | Order::Streams | Order::CloseIdle | Order::EndUpgrade => None,
         }
     }
 

@@ -200,6 +200,10 @@ impl Registry {
     /// While a handler, or the body of its response, takes long, the stream checks whether the
     /// client is still there.
     fn look_after(&self, entry: &mut Entry, now: Tick) -> Option<Waker> {
+        #[cfg(feature = "http2")]
+        if self.waits_in_hand_over(&entry.state) {
+            return entry.task.take();
+        }
         if !entry.index.is_present() || !self.timeouts.is_long(&entry.state, now) {
             return None;
         }
@@ -236,13 +240,7 @@ impl Registry {
     }
 
     pub(crate) fn deadline(&self, state: &ConnState) -> Option<(Tick, Order)> {
-        let deadline = self.timeouts.deadline(state, self.draining(state));
-        #[cfg(feature = "http2")]
-        let deadline = [deadline, self.unmoved(state)]
-            .into_iter()
-            .flatten()
-            .min_by_key(|(due, _)| *due);
-        deadline
+        self.timeouts.deadline(state, self.draining(state))
     }
 
     /// The connection is served from now on. Another one may have to rest for that.

@@ -56,12 +56,7 @@ impl Member {
         match order {
             Order::Expire(deadline) => self.registry.counters.timeout(deadline),
             Order::EndUpgrade => self.registry.counters.upgrade_cut(),
-            Order::CloseIdle
-            | Order::Evict
-            | Order::Streams
-            | Order::Rest
-            | Order::Unmoved
-            | Order::Cut => {}
+            Order::CloseIdle | Order::Evict | Order::Streams | Order::Rest | Order::Cut => {}
         }
     }
 
@@ -102,7 +97,7 @@ impl Member {
                 }
                 holds
             }
-            Order::Expire(_) | Order::Streams | Order::EndUpgrade | Order::Unmoved => self
+            Order::Expire(_) | Order::Streams | Order::EndUpgrade => self
                 .registry
                 .deadline(&self.state)
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),

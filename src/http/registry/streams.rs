@@ -5,7 +5,7 @@ use std::task::Waker;
 use crate::http::registry::list::Registry;
 use crate::http::registry::mode::Mode;
 use crate::http::registry::state::{ConnState, Stage};
-use crate::http::registry::timeouts::{Deadline, Order};
+use crate::http::registry::timeouts::{Deadline, Next};
 use crate::http::registry::wheel::Tick;
 
 impl Registry {
@@ -52,8 +52,21 @@ impl Registry {
     /// may take that for a failure to connect, and fail the request: Go's client does. So in a
     /// drain a new connection is served its first request, or ends a while later.
     pub(crate) fn must_go_away(&self, state: &ConnState) -> bool {
-        let drains = self.is_draining(state) && state.has_requested();
+        let drains = self.draining(state).is_some_and(|drain| match drain.next {
+            Next::NoWorker => state.has_requested(),
+            Next::Worker => {
+                let waits_until = self.timeouts.waits_until(drain.since);
+                state.stage() == Stage::Streams && waits_until <= self.now()
+            }
+        });
         drains || state.ends_after_response()
+    }
+
+    /// Whether the server sends GOAWAY together with the last response. Nothing waits for the end
+    /// of the connection, so it need not come while requests are open.
+    pub(crate) fn ends_soon(&self, state: &ConnState) -> bool {
+        let draining = self.draining(state);
+        draining.is_some_and(|drain| drain.next == Next::Worker)
     }
 
     /// Whether the connection goes to another server when no stream is open.
@@ -61,17 +74,21 @@ impl Registry {
         matches!(self.mode.get(), Mode::HandingOver { .. }) && state.may_hand_over()
     }
 
-    /// When the connection has to be told that it did not move.
-    pub(crate) fn unmoved(&self, state: &ConnState) -> Option<(Tick, Order)> {
-        // A stream may be about to end, because its handler was told of the drain.
-        let since = self.unmoved_since(state)?;
-        Some((since.after(1), Order::Unmoved))
+    /// Whether a reload waits for a moment without an open stream. Then the connection looks at each
+    /// tick whether it has waited long enough.
+    pub(crate) fn waits_in_hand_over(&self, state: &ConnState) -> bool {
+        let is_busy = state.stage() == Stage::Streams;
+        self.unmoved_since(state).is_some() || is_busy && self.ends_soon(state)
     }
 
-    /// Whether the connection has waited long enough for a moment in which it can move.
-    pub(crate) fn must_stay(&self, state: &ConnState) -> bool {
+    /// Whether the connection has waited long enough for a moment in which it can move. A stream
+    /// that takes long may be about to end, because its handler was told of the drain.
+    pub(crate) fn must_stay(&self, state: &ConnState, are_long: impl FnOnce() -> bool) -> bool {
         let since = self.unmoved_since(state);
-        since.is_some_and(|since| self.timeouts.must_stay(since, self.now()))
+        since.is_some_and(|since| {
+            let now = self.now();
+            self.timeouts.waits_until(since) <= now || (since < now && are_long())
+        })
     }
 
     /// Since when the connection is to move and cannot.

@@ -47,7 +47,7 @@ pub(crate) struct Timeouts {
     /// client may take to send its first request, and a client that was sent its last response to
     /// read it and close.
     round_trip: u64,
-    /// How long an HTTP/2 connection that is to move waits for a moment without an open stream.
+    /// How long a reload waits for a moment in which an HTTP/2 connection has no open stream.
     #[cfg(feature = "http2")]
     hold: u64,
     /// How long a connection is idle before it goes to rest. Also how long a handler works, or its
@@ -141,10 +141,10 @@ impl Timeouts {
         since.after(self.watch) <= now
     }
 
-    /// Whether a connection stays that was to move from then on.
+    /// Until when a reload waits for a moment without an open stream.
     #[cfg(feature = "http2")]
-    pub(crate) fn must_stay(&self, since: Tick, now: Tick) -> bool {
-        since.after(self.hold) <= now
+    pub(crate) fn waits_until(&self, since: Tick) -> Tick {
+        since.after(self.hold)
     }
 
     /// Whether a round trip has passed.
@@ -278,8 +278,6 @@ pub(crate) enum Order {
     Streams,
     /// Give up all but the socket until bytes come. In HTTP/2 the client's state stays too.
     Rest,
-    /// No moment has come in which this HTTP/2 connection could move. It may have to stay.
-    Unmoved,
     /// End, in any stage.
     Cut,
 }

@@ -79,6 +79,62 @@ fn a_new_connection_without_a_request_gets_a_goaway_after_the_header_timeout() {
     });
 }
 
+/// Many clients fail requests that are open when GOAWAY comes.
+#[test]
+fn in_a_reload_goaway_leaves_together_with_the_last_response() {
+    run(async {
+        for is_open in [false, true] {
+            let (host, begun, go) = held().await;
+            let mut client = raw(&host, b"").await;
+            client.send(get(1)).await;
+            if !is_open {
+                go.notify_one();
+                client.next(DATA).await;
+                host.server.hand_over();
+                client.send(get(3)).await;
+            }
+            begun.notified().await;
+            host.server.hand_over();
+            client.send(frame(PING, 0, 0, &[7; 8])).await;
+            assert_ne!(client.one_of(&[GOAWAY, PING]).await.kind, GOAWAY, "not yet");
+            let sends = host.sends.load(Relaxed);
+            go.notify_one();
+            assert_eq!(client.next(DATA).await.payload, b"hello");
+            let ping = client.frame().await.expect("it is open");
+            assert_eq!(ping.kind, PING);
+            let ping = ping.payload;
+            assert_eq!(client.frame().await.map(|frame| frame.kind), Some(GOAWAY));
+            assert_eq!(host.sends.load(Relaxed), sends + 1);
+            client.send(frame(PING, ACK, 0, &ping)).await;
+            while client.frame().await.is_some() {}
+            drop(client);
+            host.emptied().await;
+        }
+    });
+}
+
+#[test]
+fn in_a_reload_a_client_that_is_silent_gets_a_goaway() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        client.next(DATA).await;
+        host.server.hand_over();
+        let begun = host.server.registry.now();
+        let reader = spawn_local(async move { client.next(GOAWAY).await });
+        while !reader.is_finished() {
+            host.server.registry.tick();
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
+        // Five seconds, in ticks of 250 ms.
+        let waited = host.server.registry.now().0 - begun.0;
+        assert!((20..30).contains(&waited), "{waited} ticks");
+    });
+}
+
 #[test]
 fn open_streams_are_finished_and_the_connection_ends() {
     run(async {
