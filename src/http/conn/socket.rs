@@ -26,7 +26,11 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 
     /// Passes the first bytes to `put`, if they can be read before the runtime waits for them. They
     /// do not come again. Called before each [`Socket::poll_readable`] of a connection that rests.
-    fn read_first(&mut self, _put: impl FnOnce(&[u8])) {}
+    fn read_first(&mut self, _put: impl FnOnce(&[u8]))
+    where
+        Self: Sized,
+    {
+    }
 
     /// Ready when a read does not have to wait for bytes, the end of file, or an error. It reads
     /// nothing and needs no buffer. After it was ready once, it may be ready again although a read

@@ -54,8 +54,7 @@ thread_local! {
 }
 
 /// The socket of a connection, as a protocol reads and writes it.
-pub(crate) struct Stream<I> {
-    io: I,
+pub(crate) struct Stream<I: ?Sized> {
     drop_notice: DropNotice,
     stats: WorkerStats,
     preface: Preface,
@@ -68,6 +67,8 @@ pub(crate) struct Stream<I> {
     last_read: LastRead,
     last_call: LastCall,
     gathers: Gathers,
+    /// The last field, so that HTTP/2 can take a stream of any socket as a `Stream<dyn Socket>`.
+    io: I,
 }
 
 /// When written bytes are held back, to be sent with the next ones.
@@ -119,7 +120,6 @@ impl<I> Stream<I> {
     pub(crate) fn new(io: I, state: Arc<ConnState>, stats: WorkerStats, preface: Preface) -> Self {
         state.begin_stream();
         Self {
-            io,
             drop_notice: DropNotice(state),
             stats,
             preface,
@@ -128,6 +128,7 @@ impl<I> Stream<I> {
             last_read: LastRead::Nothing,
             last_call: LastCall::Flush,
             gathers: Gathers::Pipelined,
+            io,
         }
     }
 
@@ -136,7 +137,9 @@ impl<I> Stream<I> {
     pub(crate) fn into_parts(self) -> (I, Bytes) {
         (self.io, self.input.freeze())
     }
+}
 
+impl<I: ?Sized> Stream<I> {
     /// The bytes that were received and not parsed.
     #[inline]
     pub(crate) fn input(&mut self) -> &mut BytesMut {
@@ -301,7 +304,7 @@ impl<I> Stream<I> {
     }
 }
 
-impl<I: Socket> Stream<I> {
+impl<I: Socket + ?Sized> Stream<I> {
     /// Sends the held back bytes.
     pub(crate) fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_send_by(cx, |io, cx, bytes| Pin::new(io).poll_write(cx, bytes))
@@ -381,7 +384,7 @@ impl<I: Socket> Stream<I> {
     }
 }
 
-impl<I: Socket> Stream<I> {
+impl<I: Socket + ?Sized> Stream<I> {
     /// Reads at most `max` bytes from the socket and passes them to `put`, with the input. Returns
     /// how many; zero is the end of file.
     #[inline]

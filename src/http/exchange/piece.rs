@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// How much of a part is read at a time, if someone looks into it.
 const READ_AT_ONCE: u64 = 64 * 1024;
@@ -26,7 +26,7 @@ thread_local! {
 /// response off.
 ///
 /// ```
-/// use bytes::{Buf, Bytes};
+/// use bytes::{Buf, BufMut, Bytes, BytesMut};
 /// use prefork_server::Piece;
 ///
 /// let mut piece = Piece::from(Bytes::from_static(b"tea"));
@@ -125,10 +125,7 @@ impl From<FilePart> for Piece {
 /// The bytes. For a part of a file, by reading it.
 impl From<Piece> for Bytes {
     fn from(mut piece: Piece) -> Self {
-        match piece.0 {
-            Content::Bytes(bytes) => bytes,
-            Content::File(_) => piece.copy_to_bytes(piece.remaining()),
-        }
+        piece.copy_to_bytes(piece.remaining())
     }
 }
 
@@ -152,6 +149,16 @@ impl Buf for Piece {
             Content::Bytes(bytes) => bytes.advance(count),
             Content::File(part) => part.advance(count as u64),
         }
+    }
+
+    /// Bytes are not copied.
+    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
+        if let Content::Bytes(bytes) = &mut self.0 {
+            return bytes.copy_to_bytes(count);
+        }
+        let mut copy = BytesMut::with_capacity(count);
+        copy.put(self.take(count));
+        copy.freeze()
     }
 }
 

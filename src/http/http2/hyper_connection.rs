@@ -13,15 +13,14 @@ use hyper::server::conn::http2::{Builder, Connection};
 use crate::http::http2::announced::Announced;
 use crate::http::http2::budget::ResponseBudget;
 use crate::http::http2::frames::{Frames, NewStreams, goaway, ping};
-use crate::http::http2::hyper_stream::HyperStream;
+use crate::http::http2::hyper_stream::{AnyStream, HyperStream};
+use crate::http::http2::response::StreamHandler;
 use crate::http::http2::spawner::Spawner;
 use crate::http::http2::streams::{Overdue, StreamService, Streams, Tunnels};
 use crate::http::http2::tasks::Tasks;
 
 use crate::http::conn::protocol::Failure;
-use crate::http::conn::socket::Socket;
-use crate::http::conn::stream::{Gathers, Stream};
-use crate::http::exchange::service::Handler;
+use crate::http::conn::stream::Gathers;
 use crate::http::options::{DateHeader, Http};
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{ConnState, Replay, Stage};
@@ -40,24 +39,21 @@ const RESETS_AHEAD: usize = 20;
 const REPLAY_ROUNDS: usize = 10;
 
 /// The parts of a connection that stay while it rests.
-pub(crate) struct Parts<I, S> {
+pub(crate) struct Parts {
     pub(crate) registry: Rc<Registry>,
-    pub(crate) service: Rc<S>,
+    pub(crate) service: Rc<dyn StreamHandler>,
     pub(crate) state: Arc<ConnState>,
-    pub(crate) io: Rc<RefCell<Stream<I>>>,
+    pub(crate) io: Rc<RefCell<AnyStream>>,
     pub(crate) frames: Rc<Frames>,
 }
 
 /// hyper's connection, with the tasks and states of its streams.
-pub(crate) struct HyperConnection<I, S>
-where
-    StreamService<S>: hyper::service::HttpService<hyper::body::Incoming>,
-{
-    connection: Connection<HyperStream<I>, StreamService<S>, Spawner>,
+pub(crate) struct HyperConnection {
+    connection: Connection<HyperStream, StreamService, Spawner>,
     tasks: Tasks,
     streams: Rc<Streams>,
     budget: Rc<ResponseBudget>,
-    io: Rc<RefCell<Stream<I>>>,
+    io: Rc<RefCell<AnyStream>>,
     registry: Rc<Registry>,
     state: Arc<ConnState>,
     shutdown: Shutdown,
@@ -84,12 +80,8 @@ enum Work {
     Done,
 }
 
-impl<I, S> HyperConnection<I, S>
-where
-    I: Socket,
-    S: Handler,
-{
-    pub(crate) fn new(parts: &Parts<I, S>) -> Self {
+impl HyperConnection {
+    pub(crate) fn new(parts: &Parts) -> Self {
         let Parts {
             registry,
             service,
@@ -375,7 +367,7 @@ where
 }
 
 /// Ends a connection without an open stream. Bytes that have come must be read first.
-pub(crate) fn evict<I: Socket>(io: &RefCell<Stream<I>>, frames: &Frames) -> Option<Order> {
+pub(crate) fn evict(io: &RefCell<AnyStream>, frames: &Frames) -> Option<Order> {
     let may_end = !io.borrow().has_unread();
     may_end.then(|| {
         write_goaway(io, frames, h2::Reason::NO_ERROR);
@@ -385,7 +377,7 @@ pub(crate) fn evict<I: Socket>(io: &RefCell<Stream<I>>, frames: &Frames) -> Opti
 
 /// Sends GOAWAY for an end of the connection that h2 does not know of. Not sent if h2 may have
 /// written a part of a frame, because no other frame can follow a part of one.
-pub(crate) fn write_goaway<I>(io: &RefCell<Stream<I>>, frames: &Frames, reason: h2::Reason) {
+pub(crate) fn write_goaway(io: &RefCell<AnyStream>, frames: &Frames, reason: h2::Reason) {
     let mut io = io.borrow_mut();
     if !io.is_write_blocked() {
         io.held().extend_from_slice(&frames.goaway(reason));

@@ -13,13 +13,16 @@ use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
 use crate::http::http2::frames::{Frames, Passed};
 
+/// The stream of any socket. So hyper and h2, a large part of a binary, are compiled once.
+pub(crate) type AnyStream = Stream<dyn Socket>;
+
 /// The stream as hyper uses it. Only hyper reads and writes while it serves the connection.
-pub(crate) struct HyperStream<I> {
-    pub(crate) stream: Rc<RefCell<Stream<I>>>,
+pub(crate) struct HyperStream {
+    pub(crate) stream: Rc<RefCell<AnyStream>>,
     pub(crate) frames: Rc<Frames>,
 }
 
-impl<I> HyperStream<I> {
+impl HyperStream {
     fn note_written(
         &self,
         bufs: &[IoSlice<'_>],
@@ -34,8 +37,8 @@ impl<I> HyperStream<I> {
 
 /// Reads input for a connection that goes away. Ready with how much of it may be read. What has
 /// come is in it before the acknowledgement.
-fn poll_before_acknowledgement<I: Socket>(
-    stream: &mut Stream<I>,
+fn poll_before_acknowledgement(
+    stream: &mut AnyStream,
     frames: &Frames,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
@@ -57,8 +60,8 @@ fn poll_before_acknowledgement<I: Socket>(
 
 /// Reads input for a connection that is to move. Ready with how much of the input may be read; the
 /// rest begins with a new stream.
-fn poll_before_new_stream<I: Socket>(
-    stream: &mut Stream<I>,
+fn poll_before_new_stream(
+    stream: &mut AnyStream,
     frames: &Frames,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
@@ -76,7 +79,7 @@ fn poll_before_new_stream<I: Socket>(
     }
 }
 
-impl<I: Socket> Read for HyperStream<I> {
+impl Read for HyperStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -110,7 +113,7 @@ impl<I: Socket> Read for HyperStream<I> {
     }
 }
 
-impl<I: Socket> Write for HyperStream<I> {
+impl Write for HyperStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -32,6 +32,7 @@ pub(crate) mod header_table;
 pub(crate) mod hyper_connection;
 pub(crate) mod hyper_stream;
 pub(crate) mod protocol;
+pub(crate) mod response;
 pub(crate) mod rest;
 pub(crate) mod scan;
 pub(crate) mod spawner;

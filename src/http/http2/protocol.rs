@@ -14,40 +14,41 @@ use crate::codec;
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
-use crate::http::exchange::service::Handler;
 use crate::http::http2::announced::Announced;
 use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::frames::Frames;
 use crate::http::http2::hyper_connection::{HyperConnection, Parts, evict, write_goaway};
+use crate::http::http2::hyper_stream::AnyStream;
+use crate::http::http2::response::StreamHandler;
 use crate::http::http2::rest::{Over, Rest};
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{ConnState, Replay, Stage};
 use crate::http::registry::timeouts::{Deadline, Order};
 
 /// Serves connections with one service.
-pub(crate) struct Http2<S> {
+pub(crate) struct Http2 {
     registry: Rc<Registry>,
-    service: Rc<S>,
+    service: Rc<dyn StreamHandler>,
 }
 
-impl<S> Http2<S> {
-    pub(crate) fn new(registry: &Rc<Registry>, service: &Rc<S>) -> Self {
+impl Http2 {
+    pub(crate) fn new(registry: &Rc<Registry>, service: Rc<dyn StreamHandler>) -> Self {
         Self {
             registry: Rc::clone(registry),
-            service: Rc::clone(service),
+            service,
         }
     }
 
     pub(crate) fn begin<I>(&self, stream: Stream<I>, state: &Arc<ConnState>) -> Box<dyn Protocol<I>>
     where
         I: Socket,
-        S: Handler,
     {
         // The connection waits for the preface, which may have been read already. It does not rest.
         state.enter(Stage::Head);
-        let parts = self.parts(stream, state, Frames::new(&self.registry));
+        let (stream, parts) = self.parts(stream, state, Frames::new(&self.registry));
         let hyper = Box::new(HyperConnection::new(&parts));
         Box::new(Http2Connection {
+            stream,
             parts,
             phase: Phase::Served(hyper),
         })
@@ -62,7 +63,6 @@ impl<S> Http2<S> {
     ) -> Option<Box<dyn Protocol<I>>>
     where
         I: Socket,
-        S: Handler,
     {
         let record: ClientRecord = codec::from_bytes(record).ok()?;
         let frames = Frames::of_record(&self.registry, &record)?;
@@ -73,44 +73,52 @@ impl<S> Http2<S> {
         state.set_replay(Replay::Possible);
         let http = &self.registry.http;
         let goes_on = http.speaks_http2() && record.announced == Announced::by(http);
-        let parts = self.parts(stream, state, frames);
+        let (stream, parts) = self.parts(stream, state, frames);
         let mut rest = Rest::Quiet;
         if !goes_on {
             rest.go_away(&parts);
         }
         Some(Box::new(Http2Connection {
+            stream,
             parts,
             phase: Phase::Resting(rest),
         }))
     }
 
-    fn parts<I>(&self, stream: Stream<I>, state: &Arc<ConnState>, frames: Frames) -> Parts<I, S> {
-        Parts {
+    /// The parts of a connection, and its stream, which is in them too.
+    fn parts<I: Socket>(
+        &self,
+        stream: Stream<I>,
+        state: &Arc<ConnState>,
+        frames: Frames,
+    ) -> (Rc<RefCell<Stream<I>>>, Parts) {
+        let stream = Rc::new(RefCell::new(stream));
+        let io: Rc<RefCell<AnyStream>> = stream.clone();
+        let parts = Parts {
             registry: Rc::clone(&self.registry),
             service: Rc::clone(&self.service),
             state: Arc::clone(state),
-            io: Rc::new(RefCell::new(stream)),
+            io,
             frames: Rc::new(frames),
-        }
+        };
+        (stream, parts)
     }
 }
 
 /// One connection.
-struct Http2Connection<I, S: Handler> {
-    parts: Parts<I, S>,
-    phase: Phase<I, S>,
+struct Http2Connection<I> {
+    /// The same as in `parts`.
+    stream: Rc<RefCell<Stream<I>>>,
+    parts: Parts,
+    phase: Phase,
 }
 
-enum Phase<I, S: Handler> {
-    Served(Box<HyperConnection<I, S>>),
+enum Phase {
+    Served(Box<HyperConnection>),
     Resting(Rest),
 }
 
-impl<I, S> Http2Connection<I, S>
-where
-    I: Socket,
-    S: Handler,
-{
+impl<I: Socket> Http2Connection<I> {
     /// Gives up hyper's connection, if a new one can take its place later.
     fn try_rest(&mut self) -> Option<Order> {
         if let Phase::Served(hyper) = &self.phase {
@@ -125,7 +133,7 @@ where
     }
 
     /// Makes a new hyper connection, which reads what the client has sent.
-    fn wake(&mut self, cx: &mut Context<'_>) -> io::Result<&mut HyperConnection<I, S>> {
+    fn wake(&mut self, cx: &mut Context<'_>) -> io::Result<&mut HyperConnection> {
         let mut hyper = Box::new(HyperConnection::new(&self.parts));
         if matches!(self.phase, Phase::Resting(Rest::GoingAway)) {
             // What it sends first is discarded, as all that it sends until the replay is over.
@@ -146,11 +154,7 @@ where
     }
 }
 
-impl<I, S> Protocol<I> for Http2Connection<I, S>
-where
-    I: Socket,
-    S: Handler,
-{
+impl<I: Socket> Protocol<I> for Http2Connection<I> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         let Parts {
             registry,
@@ -238,8 +242,12 @@ where
     }
 
     fn into_stream(self: Box<Self>) -> Option<Stream<I>> {
-        let Self { parts, phase } = *self;
-        drop(phase);
-        Rc::into_inner(parts.io).map(RefCell::into_inner)
+        let Self {
+            stream,
+            parts,
+            phase,
+        } = *self;
+        drop((parts, phase));
+        Rc::into_inner(stream).map(RefCell::into_inner)
     }
 }

@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::Write;
 
-use crate::http::conn::socket::Socket;
 use crate::http::http2::frames::{goaway, ping};
 use crate::http::http2::hyper_connection::Parts;
 use crate::http::http2::scan::ACK;
@@ -37,7 +36,7 @@ pub(crate) enum Over {
 
 impl Rest {
     /// Sends what h2 sends first when a connection goes away.
-    pub(crate) fn go_away<I, S>(&mut self, parts: &Parts<I, S>) {
+    pub(crate) fn go_away(&mut self, parts: &Parts) {
         *self = Self::GoingAway;
         parts.state.enter(Stage::Ending);
         let mut stream = parts.io.borrow_mut();
@@ -47,11 +46,7 @@ impl Rest {
     }
 
     /// Ready when the rest is over.
-    pub(crate) fn poll<I: Socket, S>(
-        self,
-        parts: &Parts<I, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Over>> {
+    pub(crate) fn poll(self, parts: &Parts, cx: &mut Context<'_>) -> Poll<io::Result<Over>> {
         let mut stream = parts.io.borrow_mut();
         match self {
             Self::Quiet => {}

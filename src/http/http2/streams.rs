@@ -1,7 +1,6 @@
 //! The streams of one connection: their service, and those that wait for their client.
 
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -10,11 +9,9 @@ use std::task::{Context, Poll, ready};
 use http::Response;
 use hyper::body::Incoming;
 use hyper::service::Service;
-use pin_project_lite::pin_project;
 
-use crate::http::exchange::body::ResponseBody;
-use crate::http::exchange::service::{Guarded, Handler, ResponseFuture};
 use crate::http::http2::budget::ResponseBudget;
+use crate::http::http2::response::{StreamHandler, StreamResponse, zeros};
 use crate::http::http2::tasks::{Task, Tasks};
 use crate::http::http2::tracked_body::TrackedBody;
 use crate::http::registry::list::Registry;
@@ -194,16 +191,16 @@ impl Streams {
 }
 
 /// The service of a connection: each request gets a state of its own.
-pub(crate) struct StreamService<S> {
-    inner: Rc<S>,
+pub(crate) struct StreamService {
+    inner: Rc<dyn StreamHandler>,
     registry: Rc<Registry>,
     streams: Rc<Streams>,
     budget: Rc<ResponseBudget>,
 }
 
-impl<S> StreamService<S> {
+impl StreamService {
     pub(crate) fn new(
-        inner: &Rc<S>,
+        inner: &Rc<dyn StreamHandler>,
         registry: &Rc<Registry>,
         streams: &Rc<Streams>,
         budget: &Rc<ResponseBudget>,
@@ -217,84 +214,61 @@ impl<S> StreamService<S> {
     }
 }
 
-impl<S> Service<http::Request<Incoming>> for StreamService<S>
-where
-    S: Handler,
-{
-    type Response = Response<TrackedBody<ResponseBody<S::Body>>>;
+impl Service<http::Request<Incoming>> for StreamService {
+    type Response = Response<TrackedBody>;
     type Error = h2::Error;
-    type Future = StreamFuture<S::Future, S::Body>;
+    type Future = StreamFuture;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        if self.budget.frames.is_replaying() || self.streams.are_over(&self.registry) {
+        let spent = self.budget.frames.spent_in_replay();
+        let is_replaying = self.budget.frames.is_replaying();
+        if spent == 0 && (is_replaying || self.streams.are_over(&self.registry)) {
             self.streams.called.set(Called::Refused);
-            return match self.budget.frames.spent_in_replay() {
-                0 => StreamFuture::Refused,
-                length => StreamFuture::Replayed {
-                    length,
-                    stream: Arc::new(ConnState::of_stream(&self.streams.connection)),
-                    budget: Rc::clone(&self.budget),
-                },
-            };
+            return StreamFuture::Refused;
         }
         let stream = self.streams.begin(self.registry.now());
-        let service = Guarded {
-            inner: Rc::clone(&self.inner),
-            registry: Rc::clone(&self.registry),
-            state: Arc::clone(&stream),
+        let response = match spent {
+            0 => Rc::clone(&self.inner).call(request, &self.registry, &stream),
+            // The last request of a replay. The client has had its response.
+            length => zeros(length),
         };
         StreamFuture::Served {
-            response: service.call(request),
+            response: Some(response),
             stream,
             budget: Rc::clone(&self.budget),
         }
     }
 }
 
-pin_project! {
-    /// The future of a response whose body is tracked.
-    #[project = StreamFuturePinned]
-    pub(crate) enum StreamFuture<F, B> {
-        Served {
-            #[pin]
-            response: ResponseFuture<F, B>,
-            stream: Arc<ConnState>,
-            budget: Rc<ResponseBudget>,
-        },
-        // The client may retry the request elsewhere (RFC 9113 8.7).
-        Refused,
-        // The last request of a replay. The client has had its response.
-        Replayed {
-            length: usize,
-            stream: Arc<ConnState>,
-            budget: Rc<ResponseBudget>,
-        },
-    }
+/// The future of a response whose body is tracked.
+pub(crate) enum StreamFuture {
+    Served {
+        /// `None` after its head.
+        response: Option<StreamResponse>,
+        stream: Arc<ConnState>,
+        budget: Rc<ResponseBudget>,
+    },
+    /// The client may retry the request elsewhere (RFC 9113 8.7).
+    Refused,
 }
 
-impl<F, B> Future for StreamFuture<F, B>
-where
-    ResponseFuture<F, B>: Future<Output = Result<Response<ResponseBody<B>>, Infallible>>,
-{
+impl Future for StreamFuture {
     /// On an error hyper resets the stream with the reason in the error.
-    type Output = Result<Response<TrackedBody<ResponseBody<B>>>, h2::Error>;
+    type Output = Result<Response<TrackedBody>, h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match self.project() {
-            StreamFuturePinned::Served {
-                response,
-                stream,
-                budget,
-            } => {
-                let Ok(response) = ready!(response.poll(cx));
-                Ok(response.map(|body| TrackedBody::new(body, stream, budget)))
-            }
-            StreamFuturePinned::Replayed {
-                length,
-                stream,
-                budget,
-            } => Ok(Response::new(TrackedBody::zeros(*length, stream, budget))),
-            StreamFuturePinned::Refused => Err(h2::Reason::REFUSED_STREAM.into()),
-        })
+        let Self::Served {
+            response,
+            stream,
+            budget,
+        } = self.get_mut()
+        else {
+            return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
+        };
+        let polled = response.as_mut().expect("it is polled until its head");
+        let head = ready!(polled.as_mut().poll_head(cx));
+        let body = response.take().expect("it was there");
+        let body = TrackedBody::new(body, stream, budget);
+        Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }

@@ -6,7 +6,6 @@
 
 use std::cell::Cell;
 use std::io::IoSlice;
-use std::mem;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -14,9 +13,10 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use pin_project_lite::pin_project;
 
+use crate::error::BoxError;
 use crate::http::http2::budget::{ResponseBudget, Waiting};
+use crate::http::http2::response::StreamResponse;
 use crate::http::registry::state::ConnState;
 
 /// A body is polled while no more than so many of its bytes are unsent, so that small pieces are
@@ -27,21 +27,13 @@ const SMALL: usize = 16 * 1024;
 /// of its bytes are unsent, so that the next piece is ready when the last one is sent.
 const LARGE: usize = 64 * 1024;
 
-/// A part of a body of zeros.
-static ZEROS: [u8; 4096] = [0; 4096];
-
 /// The memory that hyper and h2 use for a piece besides its bytes.
 const OVERHEAD: usize = 256;
 
-pin_project! {
-    /// A response's body whose pieces are tracked.
-    pub(crate) struct TrackedBody<B> {
-        // `None` in a replay: the body is so many zeros, and no client gets them.
-        #[pin]
-        body: Option<B>,
-        zeros: usize,
-        pieces: Rc<Pieces>,
-    }
+/// A response's body whose pieces are tracked.
+pub(crate) struct TrackedBody {
+    body: StreamResponse,
+    pieces: Rc<Pieces>,
 }
 
 /// The pieces of one response that are not sent yet.
@@ -75,8 +67,8 @@ enum Wait {
 }
 
 /// A piece of a body, which counts the bytes that are sent.
-pub(crate) struct Piece<D> {
-    data: Data<D>,
+pub(crate) struct Piece {
+    data: Bytes,
     /// In bytes, [`OVERHEAD`] included.
     size: usize,
     /// The part of `size` that is not sent.
@@ -84,35 +76,14 @@ pub(crate) struct Piece<D> {
     pieces: Rc<Pieces>,
 }
 
-/// The bytes of a piece.
-enum Data<D> {
-    Of(D),
-    Zeros(usize),
-}
-
-impl<B> TrackedBody<B> {
-    pub(crate) fn new(body: B, stream: &Arc<ConnState>, budget: &Rc<ResponseBudget>) -> Self {
-        Self::of(Some(body), 0, stream, budget)
-    }
-
-    /// A body of so many zeros.
-    pub(crate) fn zeros(
-        zeros: usize,
-        stream: &Arc<ConnState>,
-        budget: &Rc<ResponseBudget>,
-    ) -> Self {
-        Self::of(None, zeros, stream, budget)
-    }
-
-    fn of(
-        body: Option<B>,
-        zeros: usize,
+impl TrackedBody {
+    pub(crate) fn new(
+        body: StreamResponse,
         stream: &Arc<ConnState>,
         budget: &Rc<ResponseBudget>,
     ) -> Self {
         Self {
             body,
-            zeros,
             pieces: Rc::new(Pieces {
                 unsent: Cell::new(0),
                 last: Cell::new(Last::Whole),
@@ -125,40 +96,26 @@ impl<B> TrackedBody<B> {
     }
 }
 
-impl<B: Body> Body for TrackedBody<B> {
-    type Data = Piece<B::Data>;
-    type Error = B::Error;
+impl Body for TrackedBody {
+    type Data = Piece;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let this = self.project();
-        let pieces = this.pieces;
+        let Self { body, pieces } = self.get_mut();
         ready!(pieces.poll_limits(cx));
-        let Some(body) = this.body.as_pin_mut() else {
-            let data = match mem::take(this.zeros) {
-                0 => return Poll::Ready(None),
-                zeros => Data::Zeros(zeros),
-            };
-            return Poll::Ready(Some(Ok(Frame::data(Piece::new(data, pieces)))));
-        };
-        let frame = body.poll_frame(cx);
-        frame.map_ok(|frame| frame.map_data(|data| Piece::new(Data::Of(data), pieces)))
+        let frame = body.as_mut().poll_frame(cx);
+        frame.map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.body {
-            Some(body) => body.is_end_stream(),
-            None => self.zeros == 0,
-        }
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.body {
-            Some(body) => body.size_hint(),
-            None => SizeHint::with_exact(self.zeros as u64),
-        }
+        self.body.size_hint()
     }
 }
 
@@ -229,8 +186,8 @@ impl Waiting for Pieces {
     }
 }
 
-impl<D: Buf> Piece<D> {
-    fn new(data: Data<D>, pieces: &Rc<Pieces>) -> Self {
+impl Piece {
+    fn new(data: Bytes, pieces: &Rc<Pieces>) -> Self {
         let size = data.remaining() + OVERHEAD;
         pieces.begin(size);
         Self {
@@ -240,16 +197,14 @@ impl<D: Buf> Piece<D> {
             pieces: Rc::clone(pieces),
         }
     }
-}
 
-impl<D> Piece<D> {
     fn send(&mut self, bytes: usize) {
         self.left -= bytes;
         self.pieces.send(bytes);
     }
 }
 
-impl<D> Drop for Piece<D> {
+impl Drop for Piece {
     fn drop(&mut self) {
         self.pieces.budget.end(self.size);
         self.pieces.subtract(self.left);
@@ -259,53 +214,7 @@ impl<D> Drop for Piece<D> {
     }
 }
 
-impl<D: Buf> Buf for Data<D> {
-    fn remaining(&self) -> usize {
-        match self {
-            Self::Of(data) => data.remaining(),
-            Self::Zeros(left) => *left,
-        }
-    }
-
-    fn chunk(&self) -> &[u8] {
-        match self {
-            Self::Of(data) => data.chunk(),
-            Self::Zeros(left) => &ZEROS[..ZEROS.len().min(*left)],
-        }
-    }
-
-    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        match self {
-            Self::Of(data) => data.chunks_vectored(slices),
-            Self::Zeros(_) => match slices {
-                [first, ..] if self.has_remaining() => {
-                    *first = IoSlice::new(self.chunk());
-                    1
-                }
-                _ => 0,
-            },
-        }
-    }
-
-    fn advance(&mut self, bytes: usize) {
-        match self {
-            Self::Of(data) => data.advance(bytes),
-            Self::Zeros(left) => *left -= bytes,
-        }
-    }
-
-    fn copy_to_bytes(&mut self, bytes: usize) -> Bytes {
-        match self {
-            Self::Of(data) => data.copy_to_bytes(bytes),
-            Self::Zeros(left) => {
-                *left -= bytes;
-                vec![0; bytes].into()
-            }
-        }
-    }
-}
-
-impl<D: Buf> Buf for Piece<D> {
+impl Buf for Piece {
     fn remaining(&self) -> usize {
         self.data.remaining()
     }

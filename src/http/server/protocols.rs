@@ -17,15 +17,15 @@ use crate::http::registry::state::ConnState;
 pub(crate) struct Protocols<S> {
     http1: Http1<S>,
     #[cfg(feature = "http2")]
-    http2: Http2<S>,
+    http2: Http2,
 }
 
-impl<S> Protocols<S> {
+impl<S: Handler> Protocols<S> {
     pub(crate) fn new(registry: &Rc<Registry>, service: S) -> Self {
         let service = Rc::new(service);
         Self {
             #[cfg(feature = "http2")]
-            http2: Http2::new(registry, &service),
+            http2: Http2::new(registry, Rc::<S>::clone(&service)),
             http1: Http1::new(registry, &service),
         }
     }

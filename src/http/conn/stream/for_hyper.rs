@@ -24,7 +24,7 @@ thread_local! {
     static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-impl<I: Socket> Stream<I> {
+impl<I: Socket + ?Sized> Stream<I> {
     /// Whether this many bytes that hyper writes join the held back bytes.
     fn gathers(&self, len: usize) -> bool {
         let held = self.held_len();
@@ -65,7 +65,7 @@ impl<I: Socket> Stream<I> {
     }
 }
 
-impl<I: Socket> Stream<I> {
+impl<I: Socket + ?Sized> Stream<I> {
     /// Reads at most `max` bytes of the input, or from the socket, and passes the bytes to `see`.
     pub(crate) fn poll_read_seen(
         &mut self,
@@ -97,7 +97,7 @@ impl<I: Socket> Stream<I> {
     }
 }
 
-impl<I: Socket> rt::Read for Stream<I> {
+impl<I: Socket + ?Sized> rt::Read for Stream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -107,7 +107,7 @@ impl<I: Socket> rt::Read for Stream<I> {
     }
 }
 
-impl<I: Socket> rt::Write for Stream<I> {
+impl<I: Socket + ?Sized> rt::Write for Stream<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -12,7 +12,7 @@ use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
 use crate::pool::Buffer;
 
-impl<I: Socket> Stream<I> {
+impl<I: Socket + ?Sized> Stream<I> {
     /// As [`Socket::sends_files`].
     #[inline]
     pub(crate) fn sends_files(&self) -> bool {
