@@ -39,7 +39,7 @@ use crate::config::{Config, ListenerUse};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::NoHooks;
-use crate::http::Http;
+use crate::http::{Http, Server};
 use crate::policy::Stop;
 use crate::protocol::admin::{AdminChannel, AdminInheritance, AdminMarker, Fact, FromAdmin};
 use crate::protocol::channel::Received;
@@ -47,7 +47,7 @@ use crate::protocol::inheritance::ProcessRole;
 use crate::sys::{listener, spawn};
 use crate::worker;
 use crate::worker::alone::Purpose;
-use crate::worker::serve::Serving;
+use crate::worker::serve::{Connections, serve_plain};
 
 use self::events::COMMENT_INTERVAL;
 use self::view::View;
@@ -111,14 +111,9 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
         handle: handle.clone(),
         commands,
     };
-    let serving = Serving {
-        http: Http::new()
-            .header_timeout(HEADER_TIMEOUT)
-            .max_body_size(1 << 10),
-        tls: None,
-        balancers: Vec::new(),
-        max_requests: None,
-    };
+    let http = Http::new()
+        .header_timeout(HEADER_TIMEOUT)
+        .max_body_size(1 << 10);
     let purpose = Purpose::Admin;
     worker::alone::run(
         purpose,
@@ -141,12 +136,16 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
                 }
             });
             spawn_local(comment(Rc::clone(&view)));
-            let app = async move |_worker| {
-                Ok(service_fn(move |request| {
-                    routes::respond(Rc::clone(&view), request)
-                }))
+            let server = Server::new(http, worker.stats().clone());
+            let endpoint = server.endpoint(service_fn(move |request| {
+                routes::respond(Rc::clone(&view), request)
+            }));
+            let connections = Connections {
+                incoming,
+                balancers: Vec::new(),
             };
-            serving.serve(app, worker, incoming).await
+            serve_plain(server, endpoint, worker, connections).await;
+            Ok(())
         },
     )
 }

@@ -75,18 +75,18 @@ pub use info::ConnectionInfo;
 #[cfg(feature = "tls")]
 pub use info::tls::{TlsHandshake, TlsInfo, TlsVersion};
 #[cfg(not(feature = "tls"))]
-pub(crate) use no_tls::{Acceptor, Tls};
+pub(crate) use no_tls::{Acceptor, Secure, Tls};
 #[cfg(feature = "http2")]
 pub use options::Http2;
 pub use options::refused::Refused;
 pub use options::{DateHeader, Http, KeepAlive};
 pub(crate) use registry::state::Stage;
-#[cfg(feature = "bench-internals")]
-pub(crate) use server::Endpoint;
-pub(crate) use server::Server;
+pub(crate) use server::{Endpoint, Server};
 #[cfg(feature = "tls")]
 pub(crate) use tls::acceptor::Acceptor;
 #[cfg(feature = "tls")]
 pub use tls::certificate::Certificate;
 #[cfg(feature = "tls")]
 pub use tls::config::{ClientAuth, Tls};
+#[cfg(feature = "tls")]
+pub(crate) use tls::secure::Secure;

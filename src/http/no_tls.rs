@@ -20,6 +20,8 @@ pub(crate) struct ReadFiles {
     pub(crate) ends: Vec<(String, u64)>,
 }
 
+pub(crate) type Secure<I> = I;
+
 impl Tls {
     pub(crate) fn key_lifetime(&self) -> Duration {
         match *self {}

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::drain::Idle;
 use crate::error::{BoxError, Error};
-use crate::http::{Acceptor, Handler, Http, IntoService, Server, Tls};
+use crate::http::{Acceptor, Endpoint, Http, IntoService, Secure, Server, Tls};
 use crate::protocol::channel::SHARE_TERM;
 use crate::proxy::Network;
 use crate::stats::Count;
@@ -65,25 +65,31 @@ impl Serving {
         let connections = Connections {
             incoming,
             balancers,
-            acceptor,
         };
-        serve_incoming(server, service, worker, connections).await;
+        match acceptor {
+            Some(acceptor) => {
+                let endpoint = server.endpoint(service);
+                serve_tls(server, endpoint, acceptor, worker, connections).await;
+            }
+            None => {
+                let endpoint = server.endpoint(service);
+                serve_plain(server, endpoint, worker, connections).await;
+            }
+        }
         Ok(())
     }
 }
 
-/// The connections of a worker, and the settings for the bytes before HTTP.
-struct Connections {
-    incoming: Incoming,
+/// The connections of a worker.
+pub(crate) struct Connections {
+    pub(crate) incoming: Incoming,
     /// Connections from these networks begin with a PROXY header.
-    balancers: Vec<Network>,
-    /// `None` without TLS.
-    acceptor: Option<Acceptor>,
+    pub(crate) balancers: Vec<Network>,
 }
 
 impl Connections {
     /// Calls `serve` with each connection, until the worker drains.
-    async fn for_each(mut self, serve: impl Fn(Connection)) {
+    async fn for_each(mut self, serve: Serve) {
         while let Some(mut connection) = self.incoming.accept().await {
             let peer = connection.peer();
             if self.balancers.iter().any(|from| from.contains(peer)) {
@@ -104,11 +110,50 @@ impl Drop for CutOnDrop {
     }
 }
 
+/// Starts to serve a connection.
+type Serve = Box<dyn Fn(Connection)>;
+
+// From here on nothing is generic in the service, so that it is compiled once.
+
+/// Serves connections without TLS until the worker drains.
+pub(crate) async fn serve_plain(
+    server: Server,
+    mut endpoint: Endpoint<Connection>,
+    worker: Worker,
+    connections: Connections,
+) {
+    if let Some(outgoing) = worker.outgoing() {
+        let outgoing = Rc::new(outgoing);
+        spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
+        endpoint = endpoint.with_handover_target(outgoing);
+    }
+    let serve = Box::new(move |connection| {
+        spawn_local(endpoint.serve(connection));
+    });
+    serve_incoming(server, serve, worker, connections).await;
+}
+
+/// Serves connections with TLS until the worker drains, and redirects those without.
+async fn serve_tls(
+    server: Server,
+    endpoint: Endpoint<Secure<Connection>>,
+    acceptor: Acceptor,
+    worker: Worker,
+    connections: Connections,
+) {
+    let redirect = Arc::clone(&worker.redirect);
+    let redirecting = server.endpoint(Arc::clone(&redirect).service(server.clone()));
+    let serve = Box::new(move |connection: Connection| {
+        match redirect.covers(connection.local()) {
+            true => spawn_local(redirecting.serve(connection)),
+            false => spawn_local(endpoint.serve(acceptor.accept(connection))),
+        };
+    });
+    serve_incoming(server, serve, worker, connections).await;
+}
+
 /// Serves incoming connections until the worker drains, then those that are open until they end.
-async fn serve_incoming<S>(server: Server, service: S, worker: Worker, mut connections: Connections)
-where
-    S: Handler,
-{
+async fn serve_incoming(server: Server, serve: Serve, worker: Worker, connections: Connections) {
     let mut tasks = JoinSet::new();
     tasks.spawn_local(server.clock());
     let _cut = CutOnDrop(server.clone());
@@ -125,30 +170,7 @@ where
         draining.drain();
     });
     let serve = async move {
-        if let Some(acceptor) = connections.acceptor.take() {
-            let endpoint = server.endpoint(service);
-            let redirect = Arc::clone(&worker.redirect);
-            let redirecting = Arc::clone(&redirect).service(server.clone());
-            let redirecting = server.endpoint(redirecting);
-            let serve_tls = |connection: Connection| {
-                match redirect.covers(connection.local()) {
-                    true => spawn_local(redirecting.serve(connection)),
-                    false => spawn_local(endpoint.serve(acceptor.accept(connection))),
-                };
-            };
-            connections.for_each(serve_tls).await;
-        } else {
-            let mut endpoint = server.endpoint(service);
-            if let Some(outgoing) = worker.outgoing() {
-                let outgoing = Rc::new(outgoing);
-                spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
-                endpoint = endpoint.with_handover_target(outgoing);
-            }
-            let serve_plain = |connection| {
-                spawn_local(endpoint.serve(connection));
-            };
-            connections.for_each(serve_plain).await;
-        }
+        connections.for_each(serve).await;
         server.drained().await;
     };
     background::run_with(tasks, serve).await;
