@@ -165,24 +165,31 @@ impl<I: Socket> OpenConnection<I> {
     /// Goes on where another server was, or where this one was before a hand-over failed.
     fn go_on(&mut self, mut io: I) -> Poll<Option<Ending<I>>> {
         self.member.state.enter(Stage::Idle);
-        self.member.rest();
-        let Some(Moved { http2, read_ahead }) = io.take_http2() else {
-            self.phase = Phase::Resting(io);
-            return Poll::Ready(None);
+        self.phase = match io.take_http2() {
+            None => Phase::Resting(io),
+            Some(moved) => match self.resume(io, moved) {
+                Some(protocol) => Phase::RestingHttp2(protocol),
+                None => return Poll::Ready(Some(None)),
+            },
         };
+        // The protocol may have entered another stage.
+        self.member.rest();
+        Poll::Ready(None)
+    }
+
+    fn resume(&self, io: I, moved: Moved) -> Option<Box<dyn Protocol<I>>> {
+        let Moved { http2, read_ahead } = moved;
         let stream = Stream::of_http2(&self.member, io, read_ahead);
         let record = http2.unwrap_or_default();
         let protocol = self.shared.http.resume(stream, &self.member.state, &record);
-        let Some(protocol) = protocol else {
+        if protocol.is_none() {
             let peer = self.member.peer();
             tracing::error!(
                 ?peer,
                 "HTTP/2 connection handed over without a valid record; closed"
             );
-            return Poll::Ready(Some(None));
-        };
-        self.phase = Phase::RestingHttp2(protocol);
-        Poll::Ready(None)
+        }
+        protocol
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {

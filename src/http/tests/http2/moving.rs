@@ -135,6 +135,7 @@ fn a_busy_connection_moves_when_its_requests_are_over() {
     });
 }
 
+/// What they need comes after a new stream, which waits.
 #[test]
 fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
     run(async {
@@ -169,6 +170,7 @@ fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
     });
 }
 
+/// The rest of an upload would come after it.
 #[test]
 fn a_connection_that_is_given_back_gets_a_goaway() {
     run(async {
@@ -298,3 +300,27 @@ fn windows_and_fields_are_the_same_after_a_move() {
         client.end().await.expect("no error");
     });
 }
+
+/// It was idle, and reads only when it needs the connection.
+#[test]
+fn a_client_that_ignores_the_goaway_of_the_next_server_is_closed() {
+    run(async {
+        let successor = Successor::with(options().max_concurrent_streams(7), Reply::Takes);
+        let host = start(&successor).await;
+        let mut client = ready(&host, b"").await;
+        client.hello_on(1).await;
+        host.server.hand_over();
+        host.emptied().await;
+        client.next(PING).await;
+        let registry = &successor.server.registry;
+        let last = registry.now().after(10);
+        while successor.count() > 0 {
+            assert!(registry.now() < last, "it is still open");
+            registry.tick();
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+/// Their requests may have timed out.
+/// The server responds before the end of a request.
