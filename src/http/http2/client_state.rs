@@ -266,6 +266,13 @@ impl ClientState {
             setting(MAX_FRAME_SIZE, self.max_frame_size),
         ];
         let mut last = Vec::new();
+        if less > 0 {
+            // The client does not get the response, which has said that the encoder's table is
+            // empty. After another change the next head says that again.
+            for size in [1, 0] {
+                write_frame(&mut last, SETTINGS, 0, 0, &setting(HEADER_TABLE_SIZE, size));
+            }
+        }
         write_frame(&mut last, SETTINGS, 0, 0, settings.as_flattened());
         if less == 0 {
             bytes.append(&mut last);

@@ -32,12 +32,21 @@ pub(super) async fn windowed(host: &Host) -> Http2Client {
 
 /// A raw client that has acknowledged the server's settings and can rest.
 pub(super) async fn ready(host: &Host, settings: &[u8]) -> Client {
+    let mut client = acknowledged(host, settings).await;
+    client.send(more(0, 1 << 20)).await;
+    client
+}
+
+async fn acknowledged(host: &Host, settings: &[u8]) -> Client {
     let mut client = raw(host, settings).await;
     client.next(SETTINGS).await;
     client.send(frame(SETTINGS, ACK, 0, b"")).await;
-    let window = (1_u32 << 20).to_be_bytes();
-    client.send(frame(WINDOW_UPDATE, 0, 0, &window)).await;
     client
+}
+
+/// A window of this stream, or of the connection, that is so much larger.
+pub(super) fn more(stream: u32, bytes: u32) -> Vec<u8> {
+    frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
 }
 
 /// The same, after a response on this stream, when its connection rests.
@@ -153,15 +162,24 @@ fn the_first_response_after_a_rest_empties_the_clients_table() {
             (4096, b"\x20\x3f\xe1\x1f"),
             (65536, b"\x20\x3f\xe1\x1f"),
         ] {
-            let mut client = at_rest(&host, &setting(HEADER_TABLE_SIZE, size), 1).await;
-            client.send(get(3)).await;
-            let head = client.next(HEADERS).await.payload;
-            assert!(head.starts_with(updates), "{head:x?} for {size}");
-            client.send(get(5)).await;
-            let head = client.next(HEADERS).await.payload;
-            assert!(!head.starts_with(b"\x20"), "{head:x?} for {size}");
-            drop(client);
-            host.emptied().await;
+            // A part of the second client's window is spent at rest.
+            for is_spent in [false, true] {
+                let settings = setting(HEADER_TABLE_SIZE, size);
+                let mut client = acknowledged(&host, &settings).await;
+                if !is_spent {
+                    client.send(more(0, 1 << 20)).await;
+                }
+                client.expect_hello(1).await;
+                rest(&host).await;
+                client.send(get(3)).await;
+                let head = client.next(HEADERS).await.payload;
+                assert!(head.starts_with(updates), "{head:x?} for {size}");
+                client.send(get(5)).await;
+                let head = client.next(HEADERS).await.payload;
+                assert!(!head.starts_with(b"\x20"), "{head:x?} for {size}");
+                drop(client);
+                host.emptied().await;
+            }
         }
     });
 }
