@@ -22,6 +22,7 @@ use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header,
     PADDED, PING, RST_STREAM, Scan, control_frame,
 };
+use crate::http::http2::waiting;
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
 
@@ -59,17 +60,6 @@ const BYTES_PER_CREDIT: u32 = 512;
 /// Credits for each second, up to [`ON_CREDIT`], for the PINGs by which a client keeps a connection
 /// open. So many frames a second cost a worker less than one request.
 const PER_SECOND: u32 = 32;
-
-/// What h2 may read next while new streams wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
-    /// So many bytes, at least one.
-    Bytes(usize),
-    /// Nothing: a new stream is next.
-    NewStream,
-    /// Nothing before more bytes have come.
-    Incomplete,
-}
 
 /// The payload of the PING that h2 sends with its first GOAWAY. If hyper serves a connection again
 /// that went away at rest, h2 takes the acknowledgement for that of its own PING.
@@ -111,7 +101,7 @@ enum Balance {
 
 /// What happens to streams that the client opens.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NewStreams {
+enum NewStreams {
     Pass,
     /// The connection is to move when no stream is open. Until then h2 reads no new one.
     Wait,
@@ -237,34 +227,24 @@ impl Frames {
         matches!(self.goaway.get(), GoAway::Sent | GoAway::Acknowledged)
     }
 
-    pub(crate) fn set_new_streams(&self, new_streams: NewStreams) {
-        self.new_streams.set(new_streams);
+    /// From now on new streams wait, or no longer.
+    pub(crate) fn hold_new_streams(&self, wait: bool) {
+        self.new_streams.set(match wait {
+            true => NewStreams::Wait,
+            false => NewStreams::Pass,
+        });
     }
 
     pub(crate) fn new_streams_wait(&self) -> bool {
         self.new_streams.get() == NewStreams::Wait
     }
 
-    /// What h2 may read of these bytes while new streams wait.
-    pub(crate) fn passed(&self, input: &[u8]) -> Passed {
-        let Some(mut at) = self.read.borrow().rest_of_frame(input) else {
-            return match input.len() {
-                0 => Passed::Incomplete,
-                len => Passed::Bytes(len),
-            };
-        };
-        while let Some(header) = input.get(at..at + FRAME_HEADER).map(Header::parse) {
-            if header.kind == HEADERS && header.stream > self.last_stream.get() {
-                return match at {
-                    0 => Passed::NewStream,
-                    _ => Passed::Bytes(at),
-                };
-            }
-            at += FRAME_HEADER + header.len;
-        }
-        match at.min(input.len()) {
-            0 => Passed::Incomplete,
-            len => Passed::Bytes(len),
+    /// How many bytes of this input h2 may read while new streams wait. Puts frames of open streams
+    /// first. 0: none before more have come.
+    pub(crate) fn let_pass(&self, input: &mut BytesMut) -> usize {
+        match self.read.borrow().rest_of_frame(input) {
+            Some(begin) => waiting::let_pass(input, begin, self.last_stream.get()),
+            None => input.len(),
         }
     }
 

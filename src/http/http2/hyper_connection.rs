@@ -12,7 +12,7 @@ use hyper::server::conn::http2::{Builder, Connection};
 
 use crate::http::http2::announced::Announced;
 use crate::http::http2::budget::ResponseBudget;
-use crate::http::http2::frames::{Frames, NewStreams, goaway, ping};
+use crate::http::http2::frames::{Frames, goaway, ping};
 use crate::http::http2::hyper_stream::{AnyStream, HyperStream};
 use crate::http::http2::response::StreamHandler;
 use crate::http::http2::spawner::Spawner;
@@ -20,7 +20,7 @@ use crate::http::http2::streams::{Overdue, StreamService, Streams, Tunnels};
 use crate::http::http2::tasks::Tasks;
 
 use crate::http::conn::protocol::Failure;
-use crate::http::conn::stream::Gathers;
+use crate::http::conn::stream::{Gathers, READ_AT_ONCE};
 use crate::http::options::{DateHeader, Http};
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{ConnState, Replay, Stage};
@@ -165,14 +165,13 @@ impl HyperConnection {
         }
         // The last stream may have ended since then. But the connection could not move yet.
         let were_open = self.state.stage() == Stage::Streams;
-        let is_unsent = self.budget.frames.new_streams_wait() && !self.state.is_quiet();
-        let waits = self.shutdown == Shutdown::NotBegun
-            && self.registry.is_to_move(&self.state)
-            && (were_open || is_unsent);
-        self.budget.frames.set_new_streams(match waits {
-            true => NewStreams::Wait,
-            false => NewStreams::Pass,
-        });
+        let frames = &self.budget.frames;
+        let is_unsent = self.work == Work::Left || !self.state.is_quiet();
+        frames.hold_new_streams(
+            self.shutdown == Shutdown::NotBegun
+                && self.registry.is_to_move(&self.state)
+                && (were_open || (frames.new_streams_wait() && is_unsent)),
+        );
     }
 
     /// In a reload GOAWAY leaves together with the last response. Many clients fail requests that
@@ -203,8 +202,8 @@ impl HyperConnection {
     /// it yields to other connections. A loop without a limit would never end with a handler that
     /// wakes itself.
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        self.work = Work::Left;
         self.prepare_to_move();
+        self.work = Work::Left;
         for _ in 0..2 {
             if self.registry.must_go_away(&self.state) {
                 self.go_away();
@@ -222,6 +221,19 @@ impl HyperConnection {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// New streams wait. They need not if the connection does not move now, or cannot.
+    fn look_at_waiting(&self, cx: &Context<'_>) {
+        let is_full = self.io.borrow_mut().input().len() >= READ_AT_ONCE;
+        let is_stuck = is_full && self.state.stage() == Stage::Streams;
+        if is_stuck {
+            // What open streams need to end cannot come in any more.
+            self.state.forbid_handover();
+        }
+        if is_stuck || self.state.is_quiet() {
+            cx.waker().wake_by_ref();
+        }
     }
 
     fn note_stage(&mut self) {
@@ -321,9 +333,8 @@ impl HyperConnection {
         let Poll::Ready(outcome) = self.poll_to_last_response(cx) else {
             self.reset_blocking(cx);
             self.note_stage();
-            if self.budget.frames.new_streams_wait() && self.state.is_quiet() {
-                // If the connection does not move now, new streams need not wait.
-                cx.waker().wake_by_ref();
+            if self.budget.frames.new_streams_wait() {
+                self.look_at_waiting(cx);
             }
             return Poll::Pending;
         };

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::http::conn::socket::Socket;
-use crate::http::conn::stream::Stream;
-use crate::http::http2::frames::{Frames, Passed};
+use crate::http::conn::stream::{READ_AT_ONCE, Stream};
+use crate::http::http2::frames::Frames;
 
 /// The stream of any socket. So hyper and h2, a large part of a binary, are compiled once.
 pub(crate) type AnyStream = Stream<dyn Socket>;
@@ -66,15 +66,16 @@ fn poll_before_new_stream(
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
     loop {
-        match frames.passed(stream.input()) {
-            Passed::Bytes(count) => return Poll::Ready(Ok(count)),
+        let count = frames.let_pass(stream.input());
+        if count > 0 {
+            return Poll::Ready(Ok(count));
+        }
+        if stream.input().len() >= READ_AT_ONCE {
             // The connection is polled when a stream ends, or when it stays.
-            Passed::NewStream => return Poll::Pending,
-            Passed::Incomplete => {
-                if ready!(stream.poll_fill(cx))? == 0 {
-                    return Poll::Ready(Ok(usize::MAX));
-                }
-            }
+            return Poll::Pending;
+        }
+        if ready!(stream.poll_fill(cx))? == 0 {
+            return Poll::Ready(Ok(usize::MAX));
         }
     }
 }

@@ -3,7 +3,7 @@
 use tokio::sync::Notify;
 
 use super::super::handover::{Reply, Successor};
-use super::rest::{ready, rest, windowed};
+use super::rest::{more, ready, rest, windowed};
 use super::*;
 use crate::stats::Count;
 
@@ -137,6 +137,27 @@ fn a_busy_connection_moves_when_its_requests_are_over() {
 
 /// What they need comes after a new stream, which waits.
 #[test]
+fn an_upload_and_a_download_end_before_the_move() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        let (host, begun, go) = held(&successor).await;
+        let mut client = ready(&host, &setting(INITIAL_WINDOW_SIZE, 3)).await;
+        client.send(get_held(1, 0)).await;
+        begun.notified().await;
+        host.server.hand_over();
+        go.notify_one();
+        let end = frame(DATA, END_STREAM, 1, b"body");
+        client.send([get(3), more(3, 1), end].concat()).await;
+        assert_eq!(client.next(DATA).await.payload, b"bod");
+        client.send([more(1, 100), more(3, 100)].concat()).await;
+        assert_eq!(client.expect_response(1).await, b"y");
+        assert_eq!(client.expect_response(3).await, b"hello");
+        host.emptied().await;
+        assert_eq!(successor.server.count(Count::Requests), 1);
+    });
+}
+
+#[test]
 fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
     run(async {
         let successor = Successor::new(Reply::Takes);
@@ -171,6 +192,31 @@ fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
 }
 
 /// The rest of an upload would come after it.
+#[test]
+fn a_connection_stays_if_more_waits_than_can_move() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        let (host, begun, go) = held(&successor).await;
+        let mut client = ready(&host, b"").await;
+        client.send(get_held(1, 0)).await;
+        begun.notified().await;
+        host.server.hand_over();
+        let begun = host.server.registry.now();
+        client.send(frame(HEADERS, END_HEADERS, 3, GET)).await;
+        client.send(frame(DATA, 0, 3, &[0; 16_000]).repeat(5)).await;
+        let ping = client.next(PING).await.payload;
+        let waited = host.server.registry.now().0 - begun.0;
+        assert!(waited < 3, "{waited} ticks");
+        client.next(DATA).await;
+        client.send(frame(DATA, END_STREAM, 1, b"body")).await;
+        go.notify_one();
+        assert_eq!(client.next(DATA).await.payload, b"body");
+        client.send(frame(PING, ACK, 0, &ping)).await;
+        while client.frame().await.is_some() {}
+        assert_eq!(successor.asked.get(), 0);
+    });
+}
+
 #[test]
 fn a_connection_that_is_given_back_gets_a_goaway() {
     run(async {
@@ -324,3 +370,24 @@ fn a_client_that_ignores_the_goaway_of_the_next_server_is_closed() {
 
 /// Their requests may have timed out.
 /// The server responds before the end of a request.
+#[test]
+fn the_rest_of_a_request_that_was_reset_before_the_move_is_discarded() {
+    run(async {
+        let data = frame(DATA, 0, 1, b"more");
+        let end = frame(DATA, END_STREAM, 1, b"");
+        for rest in [&data, &end] {
+            let successor = Successor::new(Reply::Takes);
+            let host = start(&successor).await;
+            let mut client = ready(&host, b"").await;
+            client.send(frame(HEADERS, END_HEADERS, 1, GET)).await;
+            client.next(RST_STREAM).await;
+            client.hello_on(3).await;
+            host.server.hand_over();
+            host.emptied().await;
+            client.send(rest).await;
+            client.send(get(5)).await;
+            let frame = client.one_of(&[GOAWAY, DATA]).await;
+            assert_eq!((frame.kind, frame.stream), (DATA, 5), "{rest:?}");
+        }
+    });
+}
