@@ -53,6 +53,10 @@ const TAKEN_IN_ROUND: u32 = 32;
 /// DATA frames with fewer bytes than this are short for h2.
 const SHORT: usize = 256;
 
+/// So many streams begin in one round if they have waited. The client may have reset them meanwhile,
+/// and h2 ends the connection if 20 come in one round that are reset.
+const BEGUN_IN_ROUND: u32 = 16;
+
 /// So many bytes written give one credit. The bytes of a tunnel are counted only here. The response
 /// to a PING is 17 bytes, so that a client cannot earn a PING by a PING.
 const BYTES_PER_CREDIT: u32 = 512;
@@ -84,6 +88,8 @@ pub(crate) struct Frames {
     balance: Cell<Balance>,
     goaway: Cell<GoAway>,
     new_streams: Cell<NewStreams>,
+    /// How many streams the client has begun in this round.
+    begun_in_round: Cell<u32>,
     /// How many short DATA frames may wait for their handlers.
     short_data: Cell<u32>,
     /// How many pieces of responses were written in this round.
@@ -105,6 +111,8 @@ enum NewStreams {
     Pass,
     /// The connection is to move when no stream is open. Until then h2 reads no new one.
     Wait,
+    /// Some may have waited, here or in another server.
+    PassAfterWait,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -127,6 +135,7 @@ impl Frames {
         let client = ClientState::of_record(record)?;
         let frames = Self::of(registry, Scan::between_frames(), client);
         frames.last_stream.set(record.last_stream);
+        frames.new_streams.set(NewStreams::PassAfterWait);
         Some(frames)
     }
 
@@ -145,6 +154,7 @@ impl Frames {
             balance: Cell::new(Balance::NotExceeded),
             goaway: Cell::new(GoAway::NotSent),
             new_streams: Cell::new(NewStreams::Pass),
+            begun_in_round: Cell::new(0),
             short_data: Cell::new(0),
             written_data: Cell::new(0),
             last_read: Cell::new(registry.now()),
@@ -196,6 +206,7 @@ impl Frames {
         let taken = self.written_data.take().max(TAKEN_IN_ROUND);
         let left = self.short_data.get().saturating_sub(taken);
         self.short_data.set(left);
+        self.begun_in_round.set(0);
     }
 
     /// Whether h2 must wait for the handlers before it reads more.
@@ -229,10 +240,11 @@ impl Frames {
 
     /// From now on new streams wait, or no longer.
     pub(crate) fn hold_new_streams(&self, wait: bool) {
-        self.new_streams.set(match wait {
-            true => NewStreams::Wait,
-            false => NewStreams::Pass,
-        });
+        if wait {
+            self.new_streams.set(NewStreams::Wait);
+        } else if self.new_streams_wait() {
+            self.new_streams.set(NewStreams::PassAfterWait);
+        }
     }
 
     pub(crate) fn new_streams_wait(&self) -> bool {
@@ -245,6 +257,23 @@ impl Frames {
         match self.read.borrow().rest_of_frame(input) {
             Some(begin) => waiting::let_pass(input, begin, self.last_stream.get()),
             None => input.len(),
+        }
+    }
+
+    /// How many bytes of this input h2 may read when no stream has to wait. 0: none in this round.
+    pub(crate) fn admit(&self, input: &[u8]) -> usize {
+        let last_stream = self.last_stream.get();
+        let begin = match self.new_streams.get() {
+            NewStreams::PassAfterWait => self.read.borrow().rest_of_frame(input),
+            NewStreams::Pass | NewStreams::Wait => None,
+        };
+        let Some(begin) = begin else {
+            return input.len();
+        };
+        match waiting::before_new_stream(input, begin, last_stream) {
+            0 if self.begun_in_round.get() >= BEGUN_IN_ROUND => 0,
+            0 => waiting::one_new_stream(input, last_stream),
+            before => before,
         }
     }
 
@@ -368,6 +397,7 @@ impl Frames {
                 stream,
                 ..
             } => {
+                self.begun_in_round.set(self.begun_in_round.get() + 1);
                 // A client opens streams with odd numbers only. h2 refuses the others.
                 if stream % 2 == 1 {
                     self.last_stream.set(self.last_stream.get().max(stream));

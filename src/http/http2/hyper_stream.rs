@@ -106,6 +106,13 @@ impl Read for HyperStream {
         } else if frames.new_streams_wait() {
             max = ready!(poll_before_new_stream(&mut stream, frames, cx))?;
         }
+        if !frames.new_streams_wait() && !stream.input().is_empty() {
+            max = max.min(frames.admit(stream.input()));
+        }
+        if max == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         ready!(stream.poll_read_seen(cx, buf, max, |bytes| frames.read(bytes)))?;
         Poll::Ready(match frames.are_exceeded() {
             true => Err(io::Error::other("frames without a request")),

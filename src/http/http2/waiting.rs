@@ -13,7 +13,7 @@ fn header_at(input: &[u8], at: usize) -> Option<Header> {
 
 /// How many bytes come before the first new stream, of frames from `begin` on, or before the part of
 /// a header at the end. `last_stream` is the last stream that is not new.
-fn before_new_stream(input: &[u8], begin: usize, last_stream: u32) -> usize {
+pub(crate) fn before_new_stream(input: &[u8], begin: usize, last_stream: u32) -> usize {
     let mut at = begin;
     while let Some(header) = header_at(input, at) {
         if header.kind == HEADERS && header.stream > last_stream {
@@ -22,6 +22,13 @@ fn before_new_stream(input: &[u8], begin: usize, last_stream: u32) -> usize {
         at += FRAME_HEADER + header.len;
     }
     at.min(input.len())
+}
+
+/// How many bytes come before the second new stream, of an input that begins with a new stream.
+pub(crate) fn one_new_stream(input: &[u8], last_stream: u32) -> usize {
+    let header = header_at(input, 0);
+    let end = header.map_or(input.len(), |header| FRAME_HEADER + header.len);
+    before_new_stream(input, end, last_stream)
 }
 
 /// Puts frames of open streams before new streams: the bodies and the windows that the open ones

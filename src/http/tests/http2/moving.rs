@@ -369,6 +369,33 @@ fn a_client_that_ignores_the_goaway_of_the_next_server_is_closed() {
 }
 
 /// Their requests may have timed out.
+#[test]
+fn streams_that_waited_and_were_reset_do_not_end_the_connection() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        let (host, begun, go) = held(&successor).await;
+        let mut client = ready(&host, b"").await;
+        client.send(get_held(1, END_STREAM)).await;
+        begun.notified().await;
+        host.server.hand_over();
+        tokio::task::yield_now().await;
+        let read = host.server.count(Count::BytesIn);
+        let mut sent = Vec::new();
+        for stream in (3..83).step_by(2) {
+            sent.extend(get(stream));
+            sent.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+        }
+        client.send(&sent).await;
+        while host.server.count(Count::BytesIn) < read + sent.len() as u64 {
+            tokio::task::yield_now().await;
+        }
+        go.notify_one();
+        assert_eq!(client.expect_response(1).await, b"");
+        client.hello_on(101).await;
+        assert_eq!(successor.count(), 1);
+    });
+}
+
 /// The server responds before the end of a request.
 #[test]
 fn the_rest_of_a_request_that_was_reset_before_the_move_is_discarded() {
