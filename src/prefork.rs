@@ -250,7 +250,8 @@ impl Prefork {
     /// connections over to that worker, whose service answers later requests on them. So a service
     /// must not rely on what it keeps for a connection. TLS connections are not handed over, nor is
     /// an HTTP/2 connection with a request that takes long; [`Http::linger`] says how they end.
-    /// Connections that were upgraded to another protocol stay, and end within [`Http::upgrade_grace`]; [`Worker::drain`] has an example.
+    /// Connections that were upgraded to another protocol stay, and end within
+    /// [`Http::upgrade_grace`]; [`Worker::drain`] has an example.
     ///
     /// axum, with the feature `axum`. The [guide](crate::guide) has other frameworks:
     ///

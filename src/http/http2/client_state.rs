@@ -83,7 +83,8 @@ impl ClientState {
         }
     }
 
-    /// The state of a client that another server has written down. `None` if its table is not valid.
+    /// The state of a client as another server has written it down. `None` if its table is not
+    /// valid.
     pub(crate) fn of_record(record: &ClientRecord) -> Option<Self> {
         let mut table = HeaderTable::new();
         table.read(&record.table)?;

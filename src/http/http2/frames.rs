@@ -53,8 +53,8 @@ const TAKEN_IN_ROUND: u32 = 32;
 /// DATA frames with fewer bytes than this are short for h2.
 const SHORT: usize = 256;
 
-/// So many streams begin in one round if they have waited. The client may have reset them meanwhile,
-/// and h2 ends the connection if 20 come in one round that are reset.
+/// So many streams begin in one round if they have waited. The client may have reset them since,
+/// and h2 ends the connection if more than 20 that are reset come in one round.
 const BEGUN_IN_ROUND: u32 = 16;
 
 /// So many bytes written give one credit. The bytes of a tunnel are counted only here. The response

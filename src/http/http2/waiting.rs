@@ -11,8 +11,8 @@ fn header_at(input: &[u8], at: usize) -> Option<Header> {
     Some(Header::parse(header))
 }
 
-/// How many bytes come before the first new stream, of frames from `begin` on, or before the part of
-/// a header at the end. `last_stream` is the last stream that is not new.
+/// How many bytes come before the first new stream, of frames from `begin` on, or before the part
+/// of a header at the end. `last_stream` is the last stream that is not new.
 pub(crate) fn before_new_stream(input: &[u8], begin: usize, last_stream: u32) -> usize {
     let mut at = begin;
     while let Some(header) = header_at(input, at) {

@@ -39,9 +39,8 @@ use crate::http::registry::wheel::Tick;
 /// | `Upgraded` | any | `LastHeld`, `Direct` | the reads and writes of the handler |
 /// | `HandedOver` | not `Open`, not `Dropped` | `Empty`, `Direct` | nothing |
 ///
-/// `Handover` is never `Allowed` again after it was forbidden; `ClientCheck` is `Due` in `Handling` and
-/// `Responding` only; `End` never goes back; `Replay` is that of the last time that the connection
-/// was `Quiet`. They are legal in each stage.
+/// `Handover` never goes back to `Allowed`; `ClientCheck` is `Due` in `Handling` and `Responding`
+/// only; `End` never goes back; `Replay` is that of the last `Quiet`. Each is legal in each stage.
 #[derive(Debug)]
 pub(crate) struct ConnState {
     /// Set when the connection has opened.

@@ -112,8 +112,8 @@ impl Registry {
         }
     }
 
-    /// Wakes all HTTP/2 connections: a drain has begun, and they can send GOAWAY at once. Those that
-    /// can be handed over are woken when it is their turn.
+    /// Wakes all HTTP/2 connections: a drain has begun, and they can send GOAWAY at once. Those
+    /// that can be handed over are woken when it is their turn.
     pub(crate) fn wake_http2(&self) {
         let acts = |state: &ConnState| match state.stage() {
             Stage::Streams => true,
