@@ -104,6 +104,57 @@ pub enum Balance {
 
 named!(Balance { "even" = Even, "off" = Off });
 
+/// When a TCP connection comes to a worker: with its first byte (tcp(7), `TCP_DEFER_ACCEPT`), or as
+/// soon as it is open.
+///
+/// With its first byte the worker is woken up once for a new connection and its request, not twice.
+/// Where each request has a connection of its own, a worker that is busy then needs two thirds of
+/// the CPU time. A worker that has time gets slower: it begins with a connection later.
+///
+/// A connection on which the client sends nothing comes to a worker after a second. Until then no
+/// timeout runs for it, and it is in no count. A crash, a reload or an upgrade does not lose it. If
+/// it has not come to a worker when the server ends, the kernel resets it.
+///
+/// ```
+/// use prefork_server::{DeferAccept, Prefork};
+///
+/// // Clients open connections before they need them.
+/// let server = Prefork::bind("127.0.0.1:8080").defer_accept(DeferAccept::Off);
+///
+/// assert_eq!("off".parse(), Ok(DeferAccept::Off));
+/// assert_eq!(DeferAccept::NAMES, ["auto", "on", "off"]);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeferAccept {
+    /// The default. With the first byte while the worker has a rush of new connections: it accepts
+    /// many, and seldom sleeps between two of them. The master looks at that four times a second.
+    /// It reads `/proc/PID/schedstat` of each worker; without that file this is `Off`.
+    ///
+    /// This holds for the listeners that one slot has. One that all workers share, such as that of
+    /// a systemd socket, stays as it is. In [`Prefork::run`](crate::Prefork::run), whose app may
+    /// send first, and [in process](crate::Prefork::in_process) this is `Off`.
+    #[default]
+    Auto,
+    /// Always with the first byte, on every TCP listener. Do not use this if the app of
+    /// [`Prefork::run`](crate::Prefork::run) sends first.
+    On,
+    /// As soon as it is open. A listener of a systemd socket stays as it is.
+    Off,
+}
+
+named!(DeferAccept { "auto" = Auto, "on" = On, "off" = Off });
+
+impl DeferAccept {
+    /// What it means for an app that may send first.
+    pub(crate) fn of_run(self) -> Self {
+        match self {
+            Self::Auto | Self::Off => Self::Off,
+            Self::On => Self::On,
+        }
+    }
+}
+
 /// Which requests of its workers the master grants. A worker asks by its
 /// [`Handle`](crate::Handle).
 ///
@@ -136,8 +187,7 @@ pub(crate) struct Config {
     pub(crate) listeners: Listeners,
     pub(crate) balance: Balance,
     pub(crate) backlog: u32,
-    /// Whether a TCP connection is accepted only when its client has sent something.
-    pub(crate) defer_accept: bool,
+    pub(crate) defer_accept: DeferAccept,
     /// How long the server still serves after it was asked to drain.
     pub(crate) pre_stop_delay: Duration,
     pub(crate) drain_timeout: Duration,
@@ -210,7 +260,7 @@ impl Default for Config {
             listeners: Listeners::default(),
             balance: Balance::default(),
             backlog: 4096,
-            defer_accept: false,
+            defer_accept: DeferAccept::default(),
             pre_stop_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
             ready_timeout: Duration::from_secs(60),
@@ -250,7 +300,18 @@ mod tests {
             assert_eq!(value.to_string(), *name);
         }
         assert_eq!("off".parse(), Ok(Balance::Off));
+        assert_eq!("auto".parse(), Ok(DeferAccept::default()));
         let error = "Off".parse::<Balance>().expect_err("no such value");
         assert_eq!(error.to_string(), "`Off` is not one of: even, off");
+    }
+
+    #[test]
+    fn only_a_choice_keeps_connections_from_an_app_that_may_send_first() {
+        let of_run =
+            [DeferAccept::Auto, DeferAccept::On, DeferAccept::Off].map(DeferAccept::of_run);
+        assert_eq!(
+            of_run,
+            [DeferAccept::Off, DeferAccept::On, DeferAccept::Off]
+        );
     }
 }

@@ -133,6 +133,8 @@
 //! | inbox | a pair of sockets of a slot, through which connections are handed over and placed |
 //! | place | give a new connection to a worker with less load, before a byte of it is read |
 //! | shed | give connections to a worker that has time, because this one is busy all the time |
+//! | rush | so many new connections that a worker seldom sleeps between two of them |
+//! | defer | have the kernel keep a new connection until its first byte has come |
 //! | sibling | a worker to which another one may give new connections |
 //! | reload | give each slot a worker of the next generation, ready before the old one drains |
 //! | upgrade | become the binary that is now on disk, in the same process, and reload |
@@ -201,6 +203,7 @@
 //! | `balance::collect`, `balance::policy` | reads loads; decides which connections move |
 //! | `balance::shedding` | decides which busy workers give connections to workers with time |
 //! | `Sharing` | decides which connections of a worker go: not the one that keeps it busy |
+//! | `balance::deferring` | decides for which workers the kernel keeps connections a while |
 //! | `balance::siblings`, `Told` | tells workers their siblings; what each worker knows |
 //! | `Placing`, `placing::policy` | gives new connections to siblings; decides which go where |
 //! | `WorkerStats` | what one worker counts |
@@ -320,7 +323,7 @@ pub use crate::address::{Address, AddressError, Peer};
 pub use crate::config::Metrics;
 #[cfg(feature = "sandbox")]
 pub use crate::config::Sandbox;
-pub use crate::config::{Balance, HANG_TIMEOUT_MIN, Listeners, WorkerRequests};
+pub use crate::config::{Balance, DeferAccept, HANG_TIMEOUT_MIN, Listeners, WorkerRequests};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::exit::Exit;
 pub use crate::handle::Handle;

@@ -342,6 +342,7 @@ impl Prefork {
                 "Prefork::tls is for serve; an app in run has to speak TLS itself".into()
             });
         }
+        self.config.defer_accept = self.config.defer_accept.of_run();
         self.begin(async |worker, incoming| worker.run_in_sandbox(app, incoming).await)
     }
 

@@ -232,8 +232,8 @@ impl Http {
 
     /// How long a request's head may take from its first byte to its last. After that the client
     /// gets a 408. A new connection on which nothing comes for this long is closed without a
-    /// response. With [`Prefork::defer_accept`](crate::Prefork::defer_accept) this time begins a
-    /// second after it was opened.
+    /// response. If the kernel has kept it until then ([`DeferAccept`](crate::DeferAccept)), this
+    /// time begins a second after it was opened.
     ///
     /// Default: 10 s.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {

@@ -6,13 +6,14 @@ mod bound;
 mod tests;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::address::{self, Address};
 use crate::codec::record;
-use crate::config::{Config, ListenerUse};
+use crate::config::{Config, DeferAccept, ListenerUse};
 use crate::error::Error;
 use crate::id::Slot;
 use crate::master::check::check_distinct;
@@ -35,7 +36,9 @@ pub(crate) struct Listeners {
     /// Slot `n` has inbox `n`. The master keeps both ends until the server has ended.
     inboxes: Vec<Inbox>,
     backlog: u32,
-    defer_accept: bool,
+    defer_accept: DeferAccept,
+    /// The slots whose own listeners defer although not all do.
+    deferred: BTreeSet<Slot>,
     unix: Access,
 }
 
@@ -118,26 +121,41 @@ impl Listeners {
             inboxes,
             backlog: config.backlog,
             defer_accept: config.defer_accept,
+            deferred: BTreeSet::new(),
             unix: access(config),
         };
+        let all_defer = config.defer_accept == DeferAccept::On;
         for bound in &listeners.bound {
             // By default, listeners of the service manager's units stay as they are.
-            if bound.asked.is_some() || config.defer_accept {
+            if bound.asked.is_some() || all_defer {
                 for listener in bound.listeners.all() {
-                    listeners.set_defer_accept(&bound.address, listener);
+                    set_defer_accept(&bound.address, listener, all_defer);
                 }
             }
         }
         listeners
     }
 
-    /// Sets the option, also of a listener that was inherited.
-    fn set_defer_accept(&self, address: &Address, listener: &OwnedFd) {
-        if let Address::Unix(_) = address {
-            return;
-        }
-        if let Err(error) = listener::defer_accept(listener, self.defer_accept) {
-            tracing::warn!(%address, %error, "TCP_DEFER_ACCEPT stays as it was");
+    /// Has the listeners that only these slots have defer, and those of no other slot. Shared ones
+    /// stay as they are. Call it for [`DeferAccept::Auto`] only.
+    pub(super) fn defer(&mut self, defers: impl Fn(Slot) -> bool) {
+        for slot in (0..self.slots()).map(Slot) {
+            let deferred = defers(slot);
+            let is_change = match deferred {
+                true => self.deferred.insert(slot),
+                false => self.deferred.remove(&slot),
+            };
+            if !is_change {
+                continue;
+            }
+            tracing::debug!(%slot, deferred, "TCP_DEFER_ACCEPT");
+            for bound in &self.bound {
+                if let SlotListeners::PerSlot(_) = bound.listeners
+                    && let Some(listener) = bound.listeners.of(slot)
+                {
+                    set_defer_accept(&bound.address, listener, deferred);
+                }
+            }
         }
     }
 
@@ -257,7 +275,9 @@ impl Listeners {
             for _ in listeners.len()..=last {
                 let listener = listener::tcp(address, Reuse::Join, self.backlog)
                     .map_err(|source| bind_error(&bound.address, source))?;
-                self.set_defer_accept(&bound.address, &listener);
+                if self.defer_accept == DeferAccept::On {
+                    set_defer_accept(&bound.address, &listener, true);
+                }
                 made.push((at, listener));
             }
         }
@@ -336,8 +356,11 @@ impl Listeners {
         self.bound.iter().filter_map(number).collect()
     }
 
-    /// Closes all listeners, and removes the files of Unix ones. The inboxes stay.
+    /// Closes all listeners, and removes the files of Unix ones. The inboxes stay. A connection is
+    /// lost with the listener in which it waits for its first byte, so those that come now do not
+    /// wait.
     pub(crate) fn close(&mut self) {
+        self.defer(|_| false);
         self.bound.clear();
     }
 
@@ -365,6 +388,16 @@ impl Listeners {
             })
             .collect();
         (listeners, files)
+    }
+}
+
+/// Sets the option, also of a listener that was inherited.
+fn set_defer_accept(address: &Address, listener: &OwnedFd, deferred: bool) {
+    if let Address::Unix(_) = address {
+        return;
+    }
+    if let Err(error) = listener::defer_accept(listener, deferred) {
+        tracing::warn!(%address, %error, "TCP_DEFER_ACCEPT stays as it was");
     }
 }
 

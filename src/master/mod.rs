@@ -196,6 +196,7 @@ impl Master {
     /// The drain begins later.
     fn on_stopping(&mut self) {
         tracing::info!("the server will drain, and serves until then");
+        self.listeners.defer(|_| false);
         self.publish_status();
         self.send_to_all(Message::Stopping);
         self.observers.notify(&Notice::Stopping);

@@ -16,7 +16,7 @@ enum Task {
     Listeners,
     /// Looks for workers that hang.
     Hangs,
-    /// Compares the loads of the workers.
+    /// Looks at the loads of the workers.
     Balance,
     /// Tells the workers their siblings, after a pause.
     Siblings,

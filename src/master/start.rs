@@ -72,6 +72,7 @@ pub(super) fn begin(
     // Last, because another server may have the file, and the addresses.
     let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
+    let balance = Balancing::new(&config, secrets.as_ref(), &listeners);
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
         pre_stop: PreStop::new(config.pre_stop_delay, Pause::NotAsked),
@@ -96,7 +97,7 @@ pub(super) fn begin(
             operations: Operations::default(),
             admin,
         },
-        balance: Balancing::new(&config, secrets.as_ref()),
+        balance,
         secrets,
         hang: hang::from_config(&config),
         pid_file,

@@ -266,7 +266,7 @@ pub(super) fn resume(
         handle,
         commands,
     } = setup;
-    let state = read(state)?;
+    let mut state = read(state)?;
     let signals =
         Signals::resume(&state.signals).map_err(|error| Error::system("signalfd(2)", error))?;
     raise_limits();
@@ -278,13 +278,13 @@ pub(super) fn resume(
     let pid_file = pid_file(state.pid_file, &config);
     let (listeners, news) = Listeners::resume(state.listeners, &config);
     let epoch = state.supervisor.now();
-    let mut processes = state.processes;
-    let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
+    let scoreboard = take_scoreboard(state.scoreboard, &mut state.processes)?;
     let (secrets, origin) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
+    let balance = Balancing::new(&config, secrets.as_ref(), &listeners);
     let mut master = Master {
         workers: Workers {
             count: state.supervisor.workers().get(),
-            processes,
+            processes: state.processes,
             respawning: state.respawning,
             scoreboard,
         },
@@ -310,7 +310,7 @@ pub(super) fn resume(
             operations: state.operations,
             admin: Admin::resume(state.admin, config.admin.as_ref(), epoch),
         },
-        balance: Balancing::new(&config, secrets.as_ref()),
+        balance,
         secrets,
         hang: hang::from_config(&config),
         pid_file,

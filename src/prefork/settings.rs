@@ -8,7 +8,7 @@ use super::Prefork;
 use crate::address::{Address, AddressError};
 #[cfg(feature = "metrics")]
 use crate::config::Metrics;
-use crate::config::{Balance, Listeners, WorkerRequests};
+use crate::config::{Balance, DeferAccept, Listeners, WorkerRequests};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
 #[cfg(feature = "tls")]
@@ -54,20 +54,12 @@ impl Prefork {
         self
     }
 
-    /// Whether the kernel gives a TCP connection to a worker only when its first byte has come
-    /// (tcp(7), `TCP_DEFER_ACCEPT`). A worker is then woken up once for a new connection and its
-    /// request, not twice. A connection on which a client sends nothing comes to a worker after a
-    /// second. Until then no timeout runs for it, and it is in no count. A reload or an upgrade
-    /// does not lose it. At the end of the server the kernel resets it when something comes.
+    /// When a TCP connection comes to a worker: with its first byte, or as soon as it is open.
     ///
-    /// It saves a third of the CPU time where each request has a connection of its own, and makes
-    /// a single client that works like this slower.
-    ///
-    /// Default: `false`. A listener of systemd is then left as it is. Do not use this if the app of
-    /// [`run`](Self::run) sends first. Unix sockets have no such option.
+    /// Default: [`DeferAccept::Auto`].
     #[must_use]
-    pub fn defer_accept(mut self, deferred: bool) -> Self {
-        self.config.defer_accept = deferred;
+    pub fn defer_accept(mut self, when: DeferAccept) -> Self {
+        self.config.defer_accept = when;
         self
     }
 

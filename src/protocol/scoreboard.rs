@@ -168,6 +168,14 @@ impl Page {
         Standing::of(self.stats(), now)
     }
 
+    /// How many connections the page's worker has accepted from a listener.
+    pub(crate) fn accepted(&self) -> u64 {
+        let stats = self.stats();
+        // A sibling has accepted those that were placed here.
+        let placed = stats.count(Count::Placed);
+        stats.count(Count::Connections).saturating_sub(placed)
+    }
+
     /// How many connections the page's worker has open, or had when it was killed.
     pub(crate) fn connections(&self) -> u32 {
         u32::try_from(self.gauge(Gauge::Connections)).expect("it is at most GAUGE_MAX")

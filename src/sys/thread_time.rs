@@ -12,6 +12,8 @@ pub(crate) struct ThreadTime {
     pub(crate) ran: Duration,
     /// Spent ready to run, while others had the CPU.
     pub(crate) waited: Duration,
+    /// How often it got a CPU: after each sleep, and after it had to leave the CPU to others.
+    pub(crate) runs: u64,
 }
 
 /// Of the first thread of a process, from `/proc/PID/schedstat` (the kernel's
@@ -19,11 +21,12 @@ pub(crate) struct ThreadTime {
 /// does not tell.
 pub(crate) fn of_first_thread(pid: Pid) -> Option<ThreadTime> {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
-    let mut nanos = text.split_ascii_whitespace().map(str::parse);
-    let mut next = || Some(Duration::from_nanos(nanos.next()?.ok()?));
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    let mut next = || numbers.next()?.ok();
     Some(ThreadTime {
-        ran: next()?,
-        waited: next()?,
+        ran: Duration::from_nanos(next()?),
+        waited: Duration::from_nanos(next()?),
+        runs: next()?,
     })
 }
 
@@ -40,6 +43,8 @@ mod tests {
             .expect("a shell");
         let pid = Pid::from_raw(child.id().cast_signed());
         let spent = || of_first_thread(pid).map(|time| time.ran + time.waited);
+        let runs = of_first_thread(pid).map(|time| time.runs);
+        assert!(runs > Some(0), "{runs:?}");
         let begun = spent();
         let mut now = begun;
         while now < begun.map(|begun| begun + Duration::from_millis(20))

@@ -1,15 +1,26 @@
 //! Connections that the kernel keeps until their first byte comes.
 
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use nix::sys::signal::Signal;
 
 use crate::client::Client;
-use crate::handover::settled;
-use crate::support::BINARY;
+use crate::handover::{Over, settled};
+use crate::support::{BINARY, Server, until};
 use crate::upgrade::Installed;
 
 tests! {
     connections_without_a_first_byte_outlive_reloads_and_upgrades,
+    a_connection_without_a_first_byte_comes_to_a_worker_all_the_same,
+    connections_are_kept_while_their_worker_has_a_rush,
 }
+
+/// What the kernel has of a connection (its `include/net/tcp_states.h`).
+const ESTABLISHED: &str = "01";
+const SYN_RECV: &str = "03";
 
 /// No worker has these connections: they wait in the kernel.
 fn connections_without_a_first_byte_outlive_reloads_and_upgrades() {
@@ -21,6 +32,7 @@ fn connections_without_a_first_byte_outlive_reloads_and_upgrades() {
         "hi",
         "--worker-header",
         "--defer-accept",
+        "on",
     ];
     let mut server = installed.start(&arguments);
     let address = server.address();
@@ -40,4 +52,54 @@ fn connections_without_a_first_byte_outlive_reloads_and_upgrades() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     let finished = ended.notices.last().expect("some");
     assert_eq!(finished["connections"], 2 * 20, "each was accepted once");
+}
+
+fn a_connection_without_a_first_byte_comes_to_a_worker_all_the_same() {
+    let mut server = Server::start(&["--respond", "hi", "--defer-accept", "on"]);
+    let address = server.address();
+    let mut silent = Client::connect(address);
+    until(|| state(address, &silent).as_deref() == Some(ESTABLISHED));
+    assert_eq!(silent.get("/").body, "hi");
+}
+
+fn connections_are_kept_while_their_worker_has_a_rush() {
+    let mut server = Server::start(&["--respond", "hi", "--workers", "1"]);
+    let address = server.address();
+    assert!(!is_kept(address, &Client::connect(address)));
+    let over = AtomicBool::new(false);
+    let rush = || {
+        while !over.load(Ordering::Relaxed) {
+            assert_eq!(Client::connect(address).get("/").body, "hi");
+        }
+    };
+    let mut kept = thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(rush);
+        }
+        let _over = Over(&over);
+        until(|| is_kept(address, &Client::connect(address)));
+        Client::connect(address)
+    });
+    until(|| !is_kept(address, &Client::connect(address)));
+    assert_eq!(kept.get("/").body, "hi");
+}
+
+/// Whether a connection on which nothing was sent is not even in the queue of its listener when a
+/// later one has been served.
+fn is_kept(address: SocketAddr, silent: &Client) -> bool {
+    assert_eq!(Client::connect(address).get("/").body, "hi");
+    state(address, silent).as_deref() == Some(SYN_RECV)
+}
+
+/// The state of the server's side of a connection (proc(5), `/proc/net/tcp`).
+fn state(server: SocketAddr, client: &Client) -> Option<String> {
+    let ports = [server, client.local()].map(|address| format!(":{:04X}", address.port()));
+    let table = fs::read_to_string("/proc/net/tcp").expect("it is there");
+    let mut lines = table.lines().map(|line| line.split_whitespace().skip(1));
+    lines.find_map(|mut fields| {
+        let has_ports = ports
+            .iter()
+            .all(|port| fields.next().is_some_and(|it| it.ends_with(port)));
+        fields.next().filter(|_| has_ports).map(str::to_owned)
+    })
 }

@@ -73,7 +73,7 @@ fn answered_by(loads: &[AtomicUsize], workers: usize) {
 }
 
 /// Sets the flag when it is dropped, so that the load ends when a test fails too.
-struct Over<'a>(&'a AtomicBool);
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {

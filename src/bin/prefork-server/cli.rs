@@ -4,10 +4,9 @@ use std::{ffi::OsString, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use clap::{
     Args, Command, CommandFactory, FromArgMatches, Parser, ValueEnum,
-    builder::{BoolishValueParser, NonEmptyStringValueParser},
-    error::ErrorKind,
+    builder::NonEmptyStringValueParser, error::ErrorKind,
 };
-use prefork_server::{Balance, CrashLimit, Listeners};
+use prefork_server::{Balance, CrashLimit, DeferAccept, Listeners};
 use tracing::level_filters::LevelFilter;
 
 mod admin;
@@ -121,9 +120,16 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::named::<Balance>(Balance::NAMES))]
     pub(crate) balance: Balance,
 
-    /// Accept a TCP connection when its first byte has come (TCP_DEFER_ACCEPT)
-    #[arg(long, env = "PREFORK_DEFER_ACCEPT", value_parser = BoolishValueParser::new())]
-    pub(crate) defer_accept: bool,
+    /// When a TCP connection comes to a worker. on: with its first byte (TCP_DEFER_ACCEPT). off: as
+    /// soon as it is open. auto: with its first byte while the worker has a rush of new connections
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "PREFORK_DEFER_ACCEPT",
+        default_value = "auto"
+    )]
+    #[arg(value_parser = value::named::<DeferAccept>(DeferAccept::NAMES))]
+    pub(crate) defer_accept: DeferAccept,
 
     /// Time that a draining worker has to finish what is open; then it closes the connections that
     /// are left

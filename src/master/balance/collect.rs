@@ -1,52 +1,82 @@
-//! Keeps the loads of the workers even: reads what they count and how busy they are, and tells
-//! workers how many connections to give to which slot. `policy.rs` and `shedding.rs` decide.
+//! Looks at the loads of the workers: reads what they count and how busy they are. It tells workers
+//! how many connections to give to which slot, as `policy.rs` and `shedding.rs` decide, and has the
+//! kernel keep new connections, as `deferring.rs` decides.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::config::{Balance, Config};
 use crate::id::WorkerId;
 use crate::master::Master;
-use crate::master::balance::policy::{self, Load};
-use crate::master::tls::Secrets;
+use crate::master::balance::deferring;
+use crate::master::balance::policy::{self, Arrivals, Load};
 use crate::master::workers::outbox::Message;
 use crate::master::workers::process::Process;
 use crate::protocol::channel::SHARE_TERM;
 use crate::protocol::inbox::Inbox;
-use crate::sys::clock;
 use crate::sys::thread_time::{self, ThreadTime};
 
-/// How often loads are compared while no connection is served. Otherwise once in a [`SHARE_TERM`].
+/// How often the master looks while there is nothing to share and no rush. Otherwise once in a
+/// [`SHARE_TERM`].
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// A worker that has connections and an older heartbeat gets none.
 const STALE: Duration = Duration::from_secs(1);
 
-/// The times of the workers' threads, and when they were read on the monotonic clock.
-pub(super) type Times = BTreeMap<WorkerId, (Duration, ThreadTime)>;
+pub(super) type Samples = BTreeMap<WorkerId, Sample>;
 
-/// When to compare loads first, on the monotonic clock; `None` if never. TLS connections cannot
-/// move.
-pub(super) fn first_look(config: &Config, secrets: Option<&Secrets>) -> Option<Duration> {
-    match (config.balance, secrets) {
-        (Balance::Even, None) => Some(clock::monotonic() + SHARE_TERM),
-        (Balance::Even, Some(_)) | (Balance::Off, _) => None,
-    }
+/// What was read of a worker at a look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// On the monotonic clock.
+    at: Duration,
+    /// Of its thread.
+    time: ThreadTime,
+    /// The connections that it has accepted from listeners.
+    accepted: u64,
 }
 
 impl Master {
-    /// When to compare the loads next; `None` if there is only one worker, or never.
+    /// When to look at the loads next; `None` if that would change nothing.
     pub(in crate::master) fn next_balance(&self) -> Option<Duration> {
-        let several = self.workers.processes.len() > 1;
-        self.balance.next_look.filter(|_| several)
+        self.balance.next_look(self.workers.processes.len())
+    }
+
+    /// Looks at the loads, and acts on them.
+    pub(in crate::master) fn balance(&mut self, now: Duration) {
+        let loads = self.loads(now);
+        let workers = self.workers.processes.len();
+        let shares = self.balance.may_share(workers) && loads.iter().any(|load| load.served > 0);
+        let defers = self.balance.may_defer(workers) && loads.iter().any(deferring::is_of_use);
+        let period = if shares || defers {
+            SHARE_TERM
+        } else {
+            IDLE_PERIOD
+        };
+        self.balance.next_look = now + period;
+        self.defer(&loads);
+        self.share(loads);
+    }
+
+    /// Has the listeners of the workers defer that have a rush of new connections. At the end of
+    /// the server none does: a connection that waits in its listener then would be lost.
+    fn defer(&mut self, loads: &[Load]) {
+        let Some(deferring) = &mut self.balance.deferring else {
+            return;
+        };
+        deferring.retain(|worker| self.workers.processes.contains_key(&worker));
+        deferring.look(loads);
+        let ends = self.pre_stop.is_running() || self.supervisor.is_draining();
+        self.listeners.defer(|slot| {
+            let worker = self.supervisor.serves(slot).filter(|_| !ends);
+            worker.is_some_and(|worker| deferring.defers(worker))
+        });
     }
 
     /// Has workers with more to do give connections to workers with less.
-    pub(in crate::master) fn balance(&mut self, now: Duration) {
-        let mut loads = self.loads(now);
-        let idle = loads.iter().all(|load| load.served == 0);
-        self.balance.next_look = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
-        let shedding = &mut self.balance.shedding;
+    fn share(&mut self, mut loads: Vec<Load>) {
+        let Some(shedding) = &mut self.balance.shedding else {
+            return;
+        };
         shedding.retain(|worker| self.workers.processes.contains_key(&worker));
         let mut shares = shedding.look(&loads);
         // The numbers of the others become even.
@@ -70,16 +100,20 @@ impl Master {
     }
 
     fn loads(&mut self, now: Duration) -> Vec<Load> {
-        let before = std::mem::take(&mut self.balance.times);
-        let (mut times, mut loads) = (Times::new(), Vec::new());
+        let before = std::mem::take(&mut self.balance.samples);
+        let (mut samples, mut loads) = (Samples::new(), Vec::new());
         for (&worker, process) in &self.workers.processes {
-            let time = thread_time::of_first_thread(process.pid).map(|time| (now, time));
-            let busy = before.get(&worker).zip(time);
-            let busy = busy.and_then(|(before, time)| busy_from(*before, time));
-            times.extend(time.map(|time| (worker, time)));
-            loads.extend(self.load(worker, process, now, busy));
+            let time = thread_time::of_first_thread(process.pid);
+            let sample = time.map(|time| Sample {
+                at: now,
+                time,
+                accepted: process.stats.accepted(),
+            });
+            let since = before.get(&worker).copied().zip(sample);
+            samples.extend(sample.map(|sample| (worker, sample)));
+            loads.extend(self.load(worker, process, now, since));
         }
-        self.balance.times = times;
+        self.balance.samples = samples;
         loads
     }
 
@@ -89,7 +123,7 @@ impl Master {
         worker: WorkerId,
         process: &Process,
         now: Duration,
-        busy: Option<u64>,
+        since: Option<(Sample, Sample)>,
     ) -> Option<Load> {
         let stays = self.stays(worker, process);
         let standing = process.stats.standing(now).filter(|_| stays)?;
@@ -102,50 +136,91 @@ impl Master {
                 true => 0,
                 false => standing.room(),
             },
-            busy,
+            busy: since.and_then(|(before, after)| after.busy_since(before)),
+            arrivals: since.map(|(before, after)| after.arrivals_since(before)),
         })
     }
 }
 
-/// For how many thousandths of the time from the one to the other a thread ran or waited for a CPU.
-fn busy_from(
-    (begun, before): (Duration, ThreadTime),
-    (now, after): (Duration, ThreadTime),
-) -> Option<u64> {
-    let spent = (after.ran + after.waited).checked_sub(before.ran + before.waited)?;
-    let busy = spent.as_micros() * 1000 / now.checked_sub(begun)?.as_micros().max(1);
-    Some(u64::try_from(busy).map_or(1000, |busy| busy.min(1000)))
+impl Sample {
+    /// For how many thousandths of the time since then the thread ran or waited for a CPU.
+    fn busy_since(self, before: Self) -> Option<u64> {
+        let spent = |time: ThreadTime| time.ran + time.waited;
+        let spent = spent(self.time).checked_sub(spent(before.time))?;
+        let busy = spent.as_micros() * 1000 / self.at.checked_sub(before.at)?.as_micros().max(1);
+        Some(u64::try_from(busy).map_or(1000, |busy| busy.min(1000)))
+    }
+
+    /// The worker may have written any number of connections.
+    fn arrivals_since(self, before: Self) -> Arrivals {
+        let micros = self.at.saturating_sub(before.at).as_micros().max(1);
+        let per_second = |before: u64, after: u64| {
+            let more = u128::from(after.saturating_sub(before));
+            u64::try_from(more * 1_000_000 / micros).unwrap_or(u64::MAX)
+        };
+        Arrivals {
+            connections: per_second(before.accepted, self.accepted),
+            runs: per_second(before.time.runs, self.time.runs),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn without_balance_loads_are_never_compared() {
-        let mut config = Config::default();
-        assert!(first_look(&config, None).is_some(), "the default");
-        config.balance = Balance::Off;
-        assert_eq!(first_look(&config, None), None);
+    fn sample(at: u64, ran: u64, waited: u64, accepted: u64) -> Sample {
+        let ms = Duration::from_millis;
+        let (ran, waited) = (ms(ran), ms(waited));
+        Sample {
+            at: ms(at),
+            time: ThreadTime {
+                ran,
+                waited,
+                runs: accepted * 2,
+            },
+            accepted,
+        }
     }
 
     #[test]
     fn a_thread_is_busy_while_it_runs_and_while_it_waits_for_a_cpu() {
-        let ms = Duration::from_millis;
-        let at = |now, ran, waited| {
-            let (ran, waited) = (ms(ran), ms(waited));
-            (ms(now), ThreadTime { ran, waited })
-        };
-        let before = at(1000, 500, 100);
-        assert_eq!(busy_from(before, at(1250, 550, 150)), Some(400));
-        assert_eq!(busy_from(before, at(1250, 500, 100)), Some(0));
-        assert_eq!(
-            busy_from(before, at(1250, 760, 100)),
-            Some(1000),
-            "of 250 ms"
-        );
-        assert_eq!(busy_from(before, at(1000, 501, 100)), Some(1000), "no time");
-        assert_eq!(busy_from(before, at(1250, 1, 0)), None, "of another thread");
-        assert_eq!(busy_from(before, at(999, 500, 100)), None, "an older clock");
+        let before = sample(1000, 500, 100, 0);
+        for (at, ran, waited, busy) in [
+            (1250, 550, 150, Some(400)),
+            (1250, 500, 100, Some(0)),
+            // 260 ms of 250.
+            (1250, 760, 100, Some(1000)),
+            // At the same time.
+            (1000, 501, 100, Some(1000)),
+            // Of another thread.
+            (1250, 1, 0, None),
+            // By an older clock.
+            (999, 500, 100, None),
+        ] {
+            let after = sample(at, ran, waited, 0);
+            assert_eq!(after.busy_since(before), busy, "{after:?}");
+        }
+    }
+
+    #[test]
+    fn connections_are_counted_per_second() {
+        let before = sample(1000, 0, 0, 100);
+        for (at, accepted, connections) in [
+            (1250, 350, 1000),
+            (2000, 350, 250),
+            (1250, 100, 0),
+            // A hostile worker writes what it likes.
+            (1250, 99, 0),
+            (1000, 101, 1_000_000),
+            (1001, u64::MAX / 2, u64::MAX),
+        ] {
+            let after = sample(at, 0, 0, accepted);
+            let arrivals = Arrivals {
+                connections,
+                runs: connections.saturating_mul(2),
+            };
+            assert_eq!(after.arrivals_since(before), arrivals, "{after:?}");
+        }
     }
 }

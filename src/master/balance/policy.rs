@@ -27,6 +27,17 @@ pub(crate) struct Load {
     /// For how many thousandths of the time since the last look its event loop has had something
     /// to do, if this is known: its thread ran, or waited for a CPU.
     pub(crate) busy: Option<u64>,
+    /// If this is known.
+    pub(crate) arrivals: Option<Arrivals>,
+}
+
+/// The new connections of a worker since the last look. Both numbers are per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrivals {
+    /// How many it has accepted from listeners.
+    pub(crate) connections: u64,
+    /// How often its thread began to run, for them or for anything else.
+    pub(crate) runs: u64,
 }
 
 /// A worker is to give so many connections to a slot.
@@ -92,6 +103,7 @@ mod tests {
             served,
             room: 1000,
             busy: None,
+            arrivals: None,
         });
         loads.collect()
     }

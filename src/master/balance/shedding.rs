@@ -139,6 +139,7 @@ mod tests {
             served,
             room: 1000,
             busy: Some(busy),
+            arrivals: None,
         });
         loads.collect()
     }

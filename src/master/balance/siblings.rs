@@ -48,11 +48,12 @@ impl Master {
             return;
         };
         let slots = (0..self.workers.count).map(Slot);
-        let shedding = &self.balance.shedding;
+        let sheds = |worker| {
+            let shedding = self.balance.shedding.as_ref();
+            shedding.is_some_and(|it| it.sheds(worker))
+        };
         let serving = slots.filter_map(|slot| self.supervisor.serves(slot));
-        let serving: Vec<_> = serving
-            .map(|worker| (worker, !shedding.sheds(worker)))
-            .collect();
+        let serving: Vec<_> = serving.map(|worker| (worker, !sheds(worker))).collect();
         let now = clock::monotonic();
         let is_due = told.again_at.is_some_and(|at| at <= now);
         if told.serving != serving || is_due {

@@ -141,8 +141,8 @@ fn all_tcp_listeners_are_deferred_or_none() {
     };
     let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
     let mut listeners = opened.expect("a free port");
-    for deferred in [true, false] {
-        config.defer_accept = deferred;
+    for when in [DeferAccept::On, DeferAccept::Off, DeferAccept::Auto] {
+        config.defer_accept = when;
         (listeners, _) = Listeners::resume(listeners.detach(), &config);
         listeners
             .ensure(Slot(listeners.slots()))
@@ -150,10 +150,10 @@ fn all_tcp_listeners_are_deferred_or_none() {
         assert!(
             listeners
                 .all()
-                .all(|it| listener::is_deferred(it) == deferred)
+                .all(|it| listener::is_deferred(it) == (when == DeferAccept::On))
         );
     }
-    assert_eq!(listeners.slots(), 3);
+    assert_eq!(listeners.slots(), 4);
 }
 
 /// A Unix listener has no such option.
@@ -180,15 +180,57 @@ fn inherited_listeners_are_deferred_too_or_left_as_they_are() {
     let opened = Listeners::open(&config, NonZeroU16::MIN, inherited);
     let mut listeners = opened.expect("they listen");
     for (before, wanted, deferred) in [
-        (false, false, false),
-        (true, false, true),
-        (false, true, true),
+        (false, DeferAccept::Auto, false),
+        (false, DeferAccept::Off, false),
+        (true, DeferAccept::Auto, true),
+        (true, DeferAccept::Off, true),
+        (false, DeferAccept::On, true),
     ] {
         listener::defer_accept(&copy, before).expect("it listens");
         config.defer_accept = wanted;
         (listeners, _) = Listeners::resume(listeners.detach(), &config);
         assert_eq!(listener::is_deferred(&copy), deferred);
     }
+}
+
+/// A shared listener stays as it is.
+#[test]
+fn a_slot_may_defer_alone_until_the_end_or_the_next_image() {
+    let any = || "127.0.0.1:0".parse().expect("an address");
+    let mut config = Config {
+        addresses: vec![any(), any()],
+        ..Config::default()
+    };
+    let two = NonZeroU16::new(2).expect("two");
+    let opened = Listeners::open(&config, two, Inherited::default());
+    let mut listeners = opened.expect("free ports");
+    let copy = |listeners: &Listeners, slot| {
+        let own = listeners.of_alone(Slot(slot)).into_iter();
+        own.map(|it| it.try_clone_to_owned().expect("a descriptor"))
+            .collect::<Vec<_>>()
+    };
+    let copies = [0, 1].map(|slot| copy(&listeners, slot));
+    let deferred = || {
+        copies
+            .each_ref()
+            .map(|own| own.iter().all(listener::is_deferred))
+    };
+    listeners.defer(|slot| slot == Slot(1));
+    assert_eq!((deferred(), copies[1].len()), ([false, true], 2));
+    listeners.defer(|slot| slot == Slot(0));
+    assert_eq!(deferred(), [true, false]);
+    // The next image does not know of it.
+    (listeners, _) = Listeners::resume(listeners.detach(), &config);
+    assert_eq!(deferred(), [false, false]);
+    listeners.defer(|_| true);
+    assert_eq!(deferred(), [true, true]);
+    listeners.close();
+    assert_eq!(deferred(), [false, false]);
+    config.listeners = crate::config::Listeners::Shared;
+    let opened = Listeners::open(&config, two, Inherited::default());
+    let mut shared = opened.expect("free ports");
+    shared.defer(|_| true);
+    assert!(!shared.all().any(listener::is_deferred));
 }
 
 /// How many of two masters that open `address` at the same moment get it: the most and the least in

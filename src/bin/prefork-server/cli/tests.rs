@@ -124,7 +124,7 @@ fn https_wants_a_certificate_and_its_key() {
 #[test]
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
-                --listeners shared --balance off --defer-accept --drain-timeout 5m \
+                --listeners shared --balance off --defer-accept on --drain-timeout 5m \
                 --pre-stop-delay 10s --reload-batch 2 --crash-limit 0/1h --header-timeout 1ms \
                 --hang-timeout 0 --max-target-size 1KiB --max-header-size 8KiB --max-body-size 0 \
                 --max-connections 7 --worker-header --announce-fd 2 --pid-file p --user www \
@@ -147,7 +147,7 @@ fn values_are_read_with_their_units() {
     assert_eq!(processes.workers, Workers::Exactly(3.try_into().unwrap()));
     assert_eq!(processes.listeners, Listeners::Shared);
     assert_eq!(processes.balance, Balance::Off);
-    assert!(processes.defer_accept);
+    assert_eq!(processes.defer_accept, prefork_server::DeferAccept::On);
     assert_eq!(processes.drain_timeout, Duration::from_secs(300));
     assert_eq!(processes.reload_batch.get(), 2);
     assert_eq!(

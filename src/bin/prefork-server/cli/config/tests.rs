@@ -28,7 +28,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("workers", &["4", "\"auto\""]),
     ("listeners", &["\"shared\""]),
     ("balance", &["\"off\""]),
-    ("defer-accept", &["true"]),
+    ("defer-accept", &["\"on\"", "\"off\""]),
     ("drain-timeout", &["\"5m\""]),
     ("pre-stop-delay", &["\"5s\""]),
     ("reload-batch", &["2"]),
