@@ -112,8 +112,7 @@ named!(Balance { "even" = Even, "off" = Off });
 /// the CPU time. A worker that has time gets slower: it begins with a connection later.
 ///
 /// A connection on which the client sends nothing comes to a worker after a second. Until then no
-/// timeout runs for it, and it is in no count. A crash, a reload or an upgrade does not lose it. If
-/// it has not come to a worker when the server ends, the kernel resets it.
+/// timeout runs for it, and it is in no count. A crash, a reload or an upgrade does not lose it.
 ///
 /// ```
 /// use prefork_server::{DeferAccept, Prefork};
@@ -129,14 +128,17 @@ named!(Balance { "even" = Even, "off" = Off });
 pub enum DeferAccept {
     /// The default. With the first byte while the worker has a rush of new connections: it accepts
     /// many, and seldom sleeps between two of them. The master looks at that four times a second.
-    /// It reads `/proc/PID/schedstat` of each worker; without that file this is `Off`.
+    /// It reads `/proc/PID/schedstat` of each worker; without that file this is `Off`. A drain of
+    /// the server that is asked for in a rush begins 1.2 s later, so that each connection that the
+    /// kernel has comes to a worker.
     ///
     /// This holds for the listeners that one slot has. One that all workers share, such as that of
     /// a systemd socket, stays as it is. In [`Prefork::run`](crate::Prefork::run), whose app may
     /// send first, and [in process](crate::Prefork::in_process) this is `Off`.
     #[default]
     Auto,
-    /// Always with the first byte, on every TCP listener. Do not use this if the app of
+    /// Always with the first byte, on every TCP listener. At the end of the server, a connection
+    /// that has not come to a worker is reset. Do not use this if the app of
     /// [`Prefork::run`](crate::Prefork::run) sends first.
     On,
     /// As soon as it is open. A listener of a systemd socket stays as it is.

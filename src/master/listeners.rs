@@ -159,6 +159,11 @@ impl Listeners {
         }
     }
 
+    /// Whether [`defer`](Self::defer) has a slot's listeners defer.
+    pub(super) fn defers(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
     /// Moves all of them out, for the next image.
     pub(super) fn detach(&mut self) -> Detached {
         Detached {

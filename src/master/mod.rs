@@ -53,7 +53,7 @@ use crate::master::upgrade::Upgrade;
 use crate::master::workers::Workers;
 use crate::master::workers::outbox::Message;
 use crate::master::workers::spawn::Spawner;
-use crate::policy::Outcome;
+use crate::policy::{Outcome, Stop};
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;
 use crate::supervisor::{Event, Passage, PreStop, Supervisor};
@@ -63,6 +63,9 @@ use crate::sys::signals::Signals;
 
 /// How long a turn of the loop sleeps if poll(2) fails, in milliseconds.
 const TURN_WITHOUT_POLL: u8 = 10;
+
+/// So long the kernel keeps a connection until its first byte: a second, and its timer may be late.
+const KEPT_MAX: Duration = Duration::from_millis(1200);
 
 /// What the builder gives to the master.
 pub(crate) struct Setup {
@@ -183,8 +186,14 @@ impl Master {
 
     fn handle_event(&mut self, event: Event) {
         let now = self.clock.now();
-        if event == Event::Upgrade {
-            self.upgrade.is_trial = false;
+        match event {
+            Event::Upgrade => self.upgrade.is_trial = false,
+            Event::Stop(Stop::Drain) if self.listeners.defers() => {
+                // The drain waits until the workers have what the kernel keeps.
+                self.listeners.defer(|_| false);
+                self.pre_stop.last_at_least(KEPT_MAX);
+            }
+            _ => {}
         }
         match self.pre_stop.on_event(event, now) {
             Passage::Pass => self.supervisor.handle(event, now),
@@ -196,7 +205,6 @@ impl Master {
     /// The drain begins later.
     fn on_stopping(&mut self) {
         tracing::info!("the server will drain, and serves until then");
-        self.listeners.defer(|_| false);
         self.publish_status();
         self.send_to_all(Message::Stopping);
         self.observers.notify(&Notice::Stopping);

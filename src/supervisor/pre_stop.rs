@@ -47,6 +47,11 @@ impl PreStop {
         Self { delay, pause }
     }
 
+    /// Makes the pause at least this long.
+    pub(crate) fn last_at_least(&mut self, delay: Duration) {
+        self.delay = self.delay.max(delay);
+    }
+
     /// What the next image has to know.
     pub(crate) fn pause(&self) -> Pause {
         self.pause
@@ -137,5 +142,15 @@ mod tests {
     fn without_a_delay_every_event_passes() {
         let mut pre_stop = PreStop::new(Duration::ZERO, Pause::NotAsked);
         assert_eq!(pre_stop.on_event(DRAIN, at(0)), Passage::Pass);
+    }
+
+    #[test]
+    fn a_pause_may_have_to_be_longer() {
+        for (delay, least, over) in [(0, 1200, 1200), (500, 1200, 1200), (5000, 1200, 5000)] {
+            let mut pre_stop = PreStop::new(Duration::from_millis(delay), Pause::NotAsked);
+            pre_stop.last_at_least(Duration::from_millis(least));
+            assert_eq!(pre_stop.on_event(DRAIN, at(0)), Passage::Begin);
+            assert_eq!(pre_stop.next_deadline(), Some(at(over)));
+        }
     }
 }

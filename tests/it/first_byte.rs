@@ -16,6 +16,7 @@ tests! {
     connections_without_a_first_byte_outlive_reloads_and_upgrades,
     a_connection_without_a_first_byte_comes_to_a_worker_all_the_same,
     connections_are_kept_while_their_worker_has_a_rush,
+    a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps,
 }
 
 /// What the kernel has of a connection (its `include/net/tcp_states.h`).
@@ -66,22 +67,38 @@ fn connections_are_kept_while_their_worker_has_a_rush() {
     let mut server = Server::start(&["--respond", "hi", "--workers", "1"]);
     let address = server.address();
     assert!(!is_kept(address, &Client::connect(address)));
+    let mut kept = kept_in_a_rush(address, || {});
+    until(|| !is_kept(address, &Client::connect(address)));
+    assert_eq!(kept.get("/").body, "hi");
+}
+
+fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
+    let mut server = Server::start(&["--respond", "hi", "--workers", "1"]);
+    let address = server.address();
+    let mut kept = kept_in_a_rush(address, || server.signal(Signal::SIGTERM));
+    until(|| state(address, &kept).as_deref() == Some(ESTABLISHED));
+    assert_eq!(kept.get("/").body, "hi");
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// A connection that the kernel keeps because its worker has a rush. The rush ends after `then`.
+fn kept_in_a_rush(address: SocketAddr, then: impl FnOnce()) -> Client {
     let over = AtomicBool::new(false);
     let rush = || {
         while !over.load(Ordering::Relaxed) {
             assert_eq!(Client::connect(address).get("/").body, "hi");
         }
     };
-    let mut kept = thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(rush);
         }
         let _over = Over(&over);
         until(|| is_kept(address, &Client::connect(address)));
-        Client::connect(address)
-    });
-    until(|| !is_kept(address, &Client::connect(address)));
-    assert_eq!(kept.get("/").body, "hi");
+        let kept = Client::connect(address);
+        then();
+        kept
+    })
 }
 
 /// Whether a connection on which nothing was sent is not even in the queue of its listener when a

@@ -215,7 +215,9 @@ fn a_slot_may_defer_alone_until_the_end_or_the_next_image() {
             .each_ref()
             .map(|own| own.iter().all(listener::is_deferred))
     };
+    assert!(!listeners.defers());
     listeners.defer(|slot| slot == Slot(1));
+    assert!(listeners.defers());
     assert_eq!((deferred(), copies[1].len()), ([false, true], 2));
     listeners.defer(|slot| slot == Slot(0));
     assert_eq!(deferred(), [true, false]);
