@@ -13,6 +13,10 @@ pub(crate) const TABLE_SIZE: usize = 4096;
 /// What an entry counts besides its name and its value (RFC 7541 4.1).
 const OVERHEAD: usize = 32;
 
+/// The most bytes of names that one header block may have copied from older entries. Two bytes of a
+/// block can copy a name of eleven thousand.
+const COPIED_MAX: usize = 64 * 1024;
+
 /// First bytes of representations (RFC 7541 6).
 const INDEXED: u8 = 0x80;
 const WITH_INDEXING: u8 = 0x40;
@@ -147,9 +151,10 @@ impl HeaderTable {
         self.entries.shrink_to_fit();
     }
 
-    /// Applies a header block. `None` if it is malformed.
+    /// Applies a header block. `None` if it is malformed, or makes more work than a client's.
     pub(crate) fn read(&mut self, block: &[u8]) -> Option<()> {
         let mut block = Block(block);
+        let mut copied = 0;
         while let Some(&first) = block.0.first() {
             if first & INDEXED != 0 {
                 block.int(7)?;
@@ -163,7 +168,10 @@ impl HeaderTable {
                         _ => Name::Dynamic(index - STATIC_NAMES.len() - 1),
                     },
                 };
-                self.insert(&name, &block.text()?)?;
+                copied += self.insert(&name, &block.text()?)?;
+                if copied > COPIED_MAX {
+                    return None;
+                }
             } else if first & SIZE_UPDATE != 0 {
                 self.max = block.int(5).filter(|max| *max <= TABLE_SIZE)?;
                 self.evict(0);
@@ -177,7 +185,8 @@ impl HeaderTable {
         Some(())
     }
 
-    fn insert(&mut self, name: &Name<'_>, value: &Text<'_>) -> Option<()> {
+    /// Returns how many bytes were copied from an older entry.
+    fn insert(&mut self, name: &Name<'_>, value: &Text<'_>) -> Option<usize> {
         let begin = self.literals.len();
         let name_len = match *name {
             Name::Static(index) => {
@@ -202,13 +211,17 @@ impl HeaderTable {
             }
         };
         let name_part = self.literals.len() - begin;
+        let copied = match name {
+            Name::Dynamic(_) => name_part,
+            Name::Static(_) | Name::Literal(_) => 0,
+        };
         let size = name_len + value.decoded_len() + OVERHEAD;
         if size > self.max {
             // RFC 7541 4.4: the table is empty afterwards. The name may have been long.
             self.literals = Vec::new();
             self.entries.clear();
             self.size = 0;
-            return Some(());
+            return Some(copied);
         }
         self.evict(size);
         self.literals.extend_from_slice(value.raw);
@@ -220,7 +233,7 @@ impl HeaderTable {
             size: narrow(size)?,
         });
         self.size += size;
-        Some(())
+        Some(copied)
     }
 
     /// Evicts the oldest entries until there is room for one of this size.

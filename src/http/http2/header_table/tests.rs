@@ -1,5 +1,21 @@
 use super::*;
 
+#[test]
+fn a_block_that_copies_much_is_given_up() {
+    let name = vec![b'n'; 3000];
+    let mut first = vec![0x40];
+    write_int(&mut first, 7, 0, name.len());
+    first.extend(&name);
+    first.push(0);
+    // A new entry with the name of the newest one, and without a value.
+    let again = [0x7e, 0];
+    for (times, is_read) in [(20, true), (30, false)] {
+        let block = [&first[..], &again.repeat(times)].concat();
+        let read = HeaderTable::new().read(&block);
+        assert_eq!(read.is_some(), is_read, "{times}");
+    }
+}
+
 /// `www.example.com`, `custom-key` and a string of rare characters (RFC 7541 C.4).
 #[test]
 fn huffman_codes_are_counted() {
