@@ -15,6 +15,8 @@ pub(crate) struct ClientRecord {
     pub(crate) announced: Announced,
     /// The last stream that the client has opened, or 0.
     pub(crate) last_stream: u32,
+    /// Whether a request has come to a service.
+    pub(crate) has_requested: bool,
     pub(crate) header_table_size: u32,
     pub(crate) initial_window_size: u32,
     pub(crate) max_frame_size: u32,
@@ -27,6 +29,7 @@ pub(crate) struct ClientRecord {
 record!(ClientRecord {
     announced,
     last_stream,
+    has_requested,
     header_table_size,
     initial_window_size,
     max_frame_size,

@@ -101,12 +101,18 @@ impl ClientState {
     }
 
     /// Writes the state down. It must be one that [can be replayed](Self::can_be_replayed).
-    pub(crate) fn record(&self, announced: Announced, last_stream: u32) -> ClientRecord {
+    pub(crate) fn record(
+        &self,
+        announced: Announced,
+        last_stream: u32,
+        has_requested: bool,
+    ) -> ClientRecord {
         // A window that is less than nothing ends the connection.
         let window = |window: i64| u32::try_from(window).unwrap_or_default();
         ClientRecord {
             announced,
             last_stream,
+            has_requested,
             header_table_size: self.header_table_size,
             initial_window_size: self.initial_window_size,
             max_frame_size: self.max_frame_size,

@@ -333,10 +333,10 @@ impl Frames {
 
     /// What another server needs to know of the client, if the connection
     /// [can be replayed](Self::can_be_replayed).
-    pub(crate) fn record(&self) -> ClientRecord {
+    pub(crate) fn record(&self, has_requested: bool) -> ClientRecord {
         let announced = Announced::by(&self.registry.http);
         let client = self.client.borrow();
-        client.record(announced, self.last_stream.get())
+        client.record(announced, self.last_stream.get(), has_requested)
     }
 
     /// Gives memory back that is not needed while the connection rests.

@@ -66,7 +66,7 @@ impl Http2 {
     {
         let record: ClientRecord = codec::from_bytes(record).ok()?;
         let frames = Frames::of_record(&self.registry, &record)?;
-        if record.last_stream > 0 && !state.has_requested() {
+        if record.has_requested && !state.has_requested() {
             state.count_request();
         }
         state.enter(Stage::Quiet);
@@ -237,7 +237,8 @@ impl<I: Socket> Protocol<I> for Http2Connection<I> {
     }
 
     fn client_record(&self) -> Option<Bytes> {
-        let record = self.parts.frames.record();
+        let Parts { frames, state, .. } = &self.parts;
+        let record = frames.record(state.has_requested());
         Some(codec::to_bytes(&record).into())
     }
 

@@ -204,10 +204,10 @@ fn a_connection_stays_if_more_waits_than_can_move() {
         let begun = host.server.registry.now();
         client.send(frame(HEADERS, END_HEADERS, 3, GET)).await;
         client.send(frame(DATA, 0, 3, &[0; 16_000]).repeat(5)).await;
-        let ping = client.next(PING).await.payload;
+        client.next(DATA).await;
         let waited = host.server.registry.now().0 - begun.0;
         assert!(waited < 3, "{waited} ticks");
-        client.next(DATA).await;
+        let ping = client.next(PING).await.payload;
         client.send(frame(DATA, END_STREAM, 1, b"body")).await;
         go.notify_one();
         assert_eq!(client.next(DATA).await.payload, b"body");
