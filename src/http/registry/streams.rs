@@ -74,8 +74,8 @@ impl Registry {
         matches!(self.mode.get(), Mode::HandingOver { .. }) && state.may_hand_over()
     }
 
-    /// Whether a reload waits for a moment without an open stream. Then the connection looks at each
-    /// tick whether it has waited long enough.
+    /// Whether a reload waits for a moment without an open stream. Then the connection looks at
+    /// each tick whether it has waited long enough.
     pub(crate) fn waits_in_hand_over(&self, state: &ConnState) -> bool {
         let is_busy = state.stage() == Stage::Streams;
         self.unmoved_since(state).is_some() || is_busy && self.ends_soon(state)
