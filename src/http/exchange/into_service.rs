@@ -17,7 +17,9 @@ use crate::http::exchange::tower::{TowerService, with_connect_info};
 ///
 /// The service's error converts into a [`BoxError`], and the body of its response is any
 /// `http_body::Body` whose error does. The service, its futures and its bodies need not be `Send`.
-/// The compiler finds `Kind`, so that no program names it.
+/// The compiler finds `Kind`, so that no program names it. In HTTP/2 the server takes the data of a
+/// body by [`Buf::copy_to_bytes`](bytes::Buf::copy_to_bytes), which copies nothing from `Bytes` and
+/// [`Piece`](crate::Piece).
 ///
 /// A tower service that takes another body than [`Body`](crate::Body) gets one by `map_request` of
 /// `tower::ServiceExt`: `service.map_request(|request: Request| request.map(Other::new))`. The

@@ -212,6 +212,14 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_taken_without_a_copy() {
+        let bytes = Bytes::from(vec![7; 10]);
+        let mut piece = Piece::from(bytes.clone());
+        piece.advance(2);
+        assert_eq!(piece.copy_to_bytes(8).as_ptr(), bytes[2..].as_ptr());
+    }
+
+    #[test]
     #[should_panic(expected = "cannot be read")]
     fn a_part_that_the_file_does_not_have_panics() {
         let (_, part) = part(10);
