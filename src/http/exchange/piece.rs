@@ -26,7 +26,7 @@ thread_local! {
 /// response off.
 ///
 /// ```
-/// use bytes::{Buf, BufMut, Bytes, BytesMut};
+/// use bytes::{Buf, Bytes};
 /// use prefork_server::Piece;
 ///
 /// let mut piece = Piece::from(Bytes::from_static(b"tea"));
@@ -156,6 +156,7 @@ impl Buf for Piece {
         if let Content::Bytes(bytes) = &mut self.0 {
             return bytes.copy_to_bytes(count);
         }
+        assert!(count <= self.remaining(), "the piece has fewer bytes");
         let mut copy = BytesMut::with_capacity(count);
         copy.put(self.take(count));
         copy.freeze()
@@ -217,6 +218,13 @@ mod tests {
         let mut piece = Piece::from(bytes.clone());
         piece.advance(2);
         assert_eq!(piece.copy_to_bytes(8).as_ptr(), bytes[2..].as_ptr());
+    }
+
+    #[test]
+    #[should_panic(expected = "fewer bytes")]
+    fn no_more_than_the_part_is_copied() {
+        let (_, part) = part(10);
+        let _ = Piece::from(part).copy_to_bytes(11);
     }
 
     #[test]
