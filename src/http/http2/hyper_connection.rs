@@ -169,7 +169,7 @@ impl HyperConnection {
         let is_unsent = self.work == Work::Left || !self.state.is_quiet();
         frames.hold_new_streams(
             self.shutdown == Shutdown::NotBegun
-                && self.registry.is_to_move(&self.state)
+                && self.registry.moves_since(&self.state).is_some()
                 && (were_open || (frames.new_streams_wait() && is_unsent)),
         );
     }

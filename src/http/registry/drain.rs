@@ -168,7 +168,9 @@ impl Registry {
             }
         }
         #[cfg(feature = "http2")]
-        self.wake_http2();
+        if matches!(mode, Mode::Draining { .. }) {
+            self.wake_http2();
+        }
         self.drain_asked.notify_one();
         self.drain_begun.notify_waiters();
     }

@@ -69,9 +69,12 @@ impl Registry {
         draining.is_some_and(|drain| drain.next == Next::Worker)
     }
 
-    /// Whether the connection goes to another server when no stream is open.
-    pub(crate) fn is_to_move(&self, state: &ConnState) -> bool {
-        matches!(self.mode.get(), Mode::HandingOver { .. }) && state.may_hand_over()
+    /// Since when the connection is to go to another server, as soon as no stream is open.
+    pub(crate) fn moves_since(&self, state: &ConnState) -> Option<Tick> {
+        match self.mode.get() {
+            Mode::HandingOver { since } if state.may_hand_over() => Some(since),
+            _ => None,
+        }
     }
 
     /// Whether a reload waits for a moment without an open stream. Then the connection looks at
@@ -93,16 +96,13 @@ impl Registry {
 
     /// Since when the connection is to move and cannot.
     fn unmoved_since(&self, state: &ConnState) -> Option<Tick> {
-        let Mode::HandingOver { since } = self.mode.get() else {
-            return None;
-        };
-        let since = match state.stage() {
+        let since = self.moves_since(state)?;
+        match state.stage() {
             // It may have become busy while it waited for its turn.
-            Stage::Streams => state.stamp().max(since),
-            Stage::Quiet if !state.may_rest() => since,
-            _ => return None,
-        };
-        state.may_hand_over().then_some(since)
+            Stage::Streams => Some(state.stamp().max(since)),
+            Stage::Quiet if !state.may_rest() => Some(since),
+            _ => None,
+        }
     }
 
     /// A connection ends because it is idle. A drain has an idle time of its own.
@@ -112,19 +112,13 @@ impl Registry {
         }
     }
 
-    /// Wakes all HTTP/2 connections: a drain has begun, and they can send GOAWAY at once. Those
-    /// that can be handed over are woken when it is their turn.
+    /// Wakes all HTTP/2 connections. A drain has begun, and they can send GOAWAY at once.
     pub(crate) fn wake_http2(&self) {
-        let acts = |state: &ConnState| match state.stage() {
-            Stage::Streams => true,
-            Stage::Quiet => !(self.is_to_move(state) && state.may_rest()),
-            _ => false,
-        };
         let wakers: Vec<_> = {
             let mut members = self.members.borrow_mut();
             let entries = members.entries.iter_mut().map(|(_, entry)| entry);
             entries
-                .filter(|entry| acts(&entry.state))
+                .filter(|entry| matches!(entry.state.stage(), Stage::Streams | Stage::Quiet))
                 .filter_map(|entry| entry.task.take())
                 .collect()
         };
