@@ -221,7 +221,7 @@ pub(crate) fn waits_for_all() -> Result<(), Error> {
     if role() == Role::Master {
         std::thread::spawn(|| {
             loop {
-                // It fails while there is none.
+                // It fails while the master has no process.
                 let _ = wait();
             }
         });

@@ -56,7 +56,8 @@ pub(crate) struct Replay {
     /// What it reads after it has sent the response. The client's settings apply only then: its
     /// window for a stream may be small.
     pub(crate) last: Bytes,
-    /// The length of the response to the last request, in bytes. 0: there is none.
+    /// The length of the response to the last request, in bytes. It is 0 if the replay needs no
+    /// response.
     pub(crate) spent: usize,
 }
 

@@ -299,7 +299,7 @@ impl Frames {
             if acknowledgement.starts_with(rest) {
                 return at;
             }
-            let Some(header) = rest.get(..FRAME_HEADER).map(Header::parse) else {
+            let Some(header) = Header::first_of(rest) else {
                 break;
             };
             at += FRAME_HEADER + header.len;
@@ -362,7 +362,8 @@ impl Frames {
         Some(left.split_to(left.len().min(max)))
     }
 
-    /// The length of the response to the last request of the replay, in bytes. 0: there is none.
+    /// The length of the response to the last request of the replay, in bytes. It is 0 if the
+    /// replay needs no response.
     pub(crate) fn spent_in_replay(&self) -> usize {
         let replay = self.replay.borrow();
         replay.as_ref().map_or(0, |replay| replay.spent)
@@ -461,8 +462,14 @@ impl Frames {
     }
 }
 
+/// What h2 sends when a connection begins to go away: GOAWAY with the highest stream number, and
+/// the PING.
+pub(crate) fn first_goaway() -> [[u8; FRAME_HEADER + 8]; 2] {
+    [goaway(u32::MAX >> 1, h2::Reason::NO_ERROR), ping(0)]
+}
+
 /// GOAWAY without debug data (RFC 9113 6.8).
-pub(crate) fn goaway(last_stream: u32, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
+fn goaway(last_stream: u32, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
     let payload = u64::from(last_stream) << 32 | u64::from(u32::from(reason));
     control_frame(GOAWAY, 0, payload.to_be_bytes())
 }

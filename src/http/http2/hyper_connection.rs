@@ -12,7 +12,7 @@ use hyper::server::conn::http2::{Builder, Connection};
 
 use crate::http::http2::announced::Announced;
 use crate::http::http2::budget::ResponseBudget;
-use crate::http::http2::frames::{Frames, goaway, ping};
+use crate::http::http2::frames::{Frames, first_goaway};
 use crate::http::http2::hyper_stream::{AnyStream, HyperStream};
 use crate::http::http2::response::StreamHandler;
 use crate::http::http2::spawner::Spawner;
@@ -190,9 +190,10 @@ impl HyperConnection {
             self.go_away();
             let polled = Pin::new(&mut self.connection).poll(cx);
             // A client may take GOAWAY for the end: the module h2 of Python fails what comes later.
-            let (goaway, ping) = (goaway(u32::MAX >> 1, h2::Reason::NO_ERROR), ping(0));
-            let mut io = self.io.borrow_mut();
-            io.amend(&[goaway, ping].concat(), &[ping, goaway].concat());
+            let mut frames = first_goaway();
+            let written = frames.concat();
+            frames.reverse();
+            self.io.borrow_mut().amend(&written, frames.as_flattened());
             return polled;
         }
         polled

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::Write;
 
-use crate::http::http2::frames::{goaway, ping};
+use crate::http::http2::frames::{first_goaway, ping};
 use crate::http::http2::hyper_connection::Parts;
 use crate::http::http2::scan::ACK;
 use crate::http::registry::state::Stage;
@@ -40,8 +40,9 @@ impl Rest {
         *self = Self::GoingAway;
         parts.state.enter(Stage::Ending);
         let mut stream = parts.io.borrow_mut();
-        let frames = [goaway(u32::MAX >> 1, h2::Reason::NO_ERROR), ping(0)];
-        stream.held().extend_from_slice(frames.as_flattened());
+        stream
+            .held()
+            .extend_from_slice(first_goaway().as_flattened());
         stream.note_held();
     }
 

@@ -155,6 +155,11 @@ impl Position {
 }
 
 impl Header {
+    /// The header that these bytes begin with. `None` if they have only a part of it.
+    pub(crate) fn first_of(bytes: &[u8]) -> Option<Self> {
+        bytes.get(..FRAME_HEADER).map(Self::parse)
+    }
+
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         let &[a, b, c, kind, flags, d, e, f, g] = bytes else {
             unreachable!("a header has nine bytes");

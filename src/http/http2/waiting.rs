@@ -6,9 +6,9 @@ use crate::http::http2::scan::{
     DATA, FRAME_HEADER, GOAWAY, HEADERS, Header, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
 
+/// The header that stands here.
 fn header_at(input: &[u8], at: usize) -> Option<Header> {
-    let header = input.get(at..at.checked_add(FRAME_HEADER)?)?;
-    Some(Header::parse(header))
+    input.get(at..).and_then(Header::first_of)
 }
 
 /// How many bytes come before the first new stream, of frames from `begin` on, or before the part
