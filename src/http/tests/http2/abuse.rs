@@ -7,7 +7,6 @@ use http_body_util::StreamBody;
 use super::*;
 use crate::http::http2::frames::ON_CREDIT;
 use crate::http::tests::failures::Iterated;
-use crate::stats::Count;
 
 fn bytes_in(host: &Host) -> u64 {
     host.server.registry.counters.stats().count(Count::BytesIn)

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::http::tests::slow_readers::{CHUNK, chunks};
-use crate::stats::Count;
 
 impl Client {
     /// Waits until the server has read all that was sent, and has processed it.

@@ -3,7 +3,6 @@
 use tokio::sync::Notify;
 
 use super::*;
-use crate::stats::Count;
 
 #[test]
 fn a_body_that_stops_coming_gets_a_408_and_the_connection_stays() {

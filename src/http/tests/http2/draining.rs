@@ -3,7 +3,6 @@
 use tokio::sync::Notify;
 
 use super::*;
-use crate::stats::Count;
 
 /// A host whose handler responds after a notification. Also the notifications that the handler has
 /// begun, and that it may respond.
@@ -124,10 +123,7 @@ fn in_a_reload_a_client_that_is_silent_gets_a_goaway() {
         let begun = host.server.registry.now();
         let reader = spawn_local(async move { client.next(GOAWAY).await });
         while !reader.is_finished() {
-            host.server.registry.tick();
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
-            }
+            tick(&host).await;
         }
         // Five seconds, in ticks of 250 ms.
         let waited = host.server.registry.now().0 - begun.0;
@@ -185,11 +181,7 @@ fn a_request_that_comes_with_the_acknowledgement_is_served_wherever_a_read_ends(
             host.server.drain();
             let ping = client.next(PING).await.payload;
             let sent = [&before[..], &frame(PING, ACK, 0, &ping), &request].concat();
-            let read = host.server.count(Count::BytesIn) + cut as u64;
-            client.send(&sent[..cut]).await;
-            while host.server.count(Count::BytesIn) < read {
-                tokio::task::yield_now().await;
-            }
+            send_and_wait(&mut client, &host, &sent[..cut]).await;
             client.send(&sent[cut..]).await;
             for _ in 0..2 {
                 let Frame {

@@ -12,6 +12,7 @@ mod rest;
 use h2::client::{self, ResponseFuture, SendRequest};
 
 use super::*;
+use crate::stats::Count;
 
 /// A client of the h2 crate. A task drives its connection and returns the result.
 struct Http2Client {
@@ -196,9 +197,23 @@ const TICKS: usize = 16;
 /// Lets a second and more pass, in which the event loop runs too.
 async fn pass_time(host: &Host) {
     for _ in 0..TICKS {
-        host.server.registry.tick();
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
+        tick(host).await;
+    }
+}
+
+/// Lets the clock tick once.
+async fn tick(host: &Host) {
+    host.server.registry.tick();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Sends bytes, and waits until the server has read them.
+async fn send_and_wait(client: &mut Client, host: &Host, bytes: &[u8]) {
+    let read = host.server.count(Count::BytesIn) + bytes.len() as u64;
+    client.send(bytes).await;
+    while host.server.count(Count::BytesIn) < read {
+        tokio::task::yield_now().await;
     }
 }

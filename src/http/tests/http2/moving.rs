@@ -5,7 +5,6 @@ use tokio::sync::Notify;
 use super::super::handover::{Reply, Successor};
 use super::rest::{more, ready, rest, windowed};
 use super::*;
-use crate::stats::Count;
 
 async fn start(successor: &Rc<Successor>) -> Host {
     Host::start_with_target(options(), successor, hello).await
@@ -28,6 +27,23 @@ async fn held(successor: &Rc<Successor>) -> (Host, Rc<Notify>, Rc<Notify>) {
     };
     let host = Host::start_with_target(options(), successor, app).await;
     (host, begun, go)
+}
+
+/// A host that has responded once to this client.
+async fn asked(successor: &Rc<Successor>) -> (Host, Client) {
+    let host = start(successor).await;
+    let mut client = ready(&host, b"").await;
+    client.hello_on(1).await;
+    (host, client)
+}
+
+/// A host whose handler works on a request of this client, until the notification.
+async fn busy(successor: &Rc<Successor>, flags: u8) -> (Host, Client, Rc<Notify>) {
+    let (host, begun, go) = held(successor).await;
+    let mut client = ready(&host, b"").await;
+    client.send(get_held(1, flags)).await;
+    begun.notified().await;
+    (host, client, go)
 }
 
 /// A request for `/held`. Its body follows, unless `flags` has the end of the stream.
@@ -66,9 +82,7 @@ fn idle_connections_move_and_their_clients_get_no_goaway() {
     run(async {
         for rests in [false, true] {
             let successor = Successor::new(Reply::Takes);
-            let host = start(&successor).await;
-            let mut client = ready(&host, b"").await;
-            client.hello_on(1).await;
+            let (host, mut client) = asked(&successor).await;
             if rests {
                 rest(&host).await;
             }
@@ -87,9 +101,7 @@ fn idle_connections_move_and_their_clients_get_no_goaway() {
 fn a_request_on_its_way_is_served_by_the_next_server() {
     run(async {
         let successor = Successor::new(Reply::Waits);
-        let host = start(&successor).await;
-        let mut client = ready(&host, b"").await;
-        client.hello_on(1).await;
+        let (host, mut client) = asked(&successor).await;
         host.server.hand_over();
         while successor.asked.get() == 0 {
             tokio::task::yield_now().await;
@@ -107,21 +119,14 @@ fn a_request_on_its_way_is_served_by_the_next_server() {
 fn a_busy_connection_moves_when_its_requests_are_over() {
     run(async {
         let successor = Successor::new(Reply::Takes);
-        let (host, begun, go) = held(&successor).await;
-        let mut client = ready(&host, b"").await;
-        client.send(get_held(1, 0)).await;
-        begun.notified().await;
+        let (host, mut client, go) = busy(&successor, 0).await;
         host.server.hand_over();
         client.send(frame(DATA, 0, 1, b"bo")).await;
         // Parts of frames, before and after the new stream.
         let end = frame(DATA, END_STREAM, 1, b"dy");
         let rest = [&end[3..], &get(3), &get(5)[..4]].concat();
         for part in [&end[..3], &rest] {
-            let read = host.server.count(Count::BytesIn) + part.len() as u64;
-            client.send(part).await;
-            while host.server.count(Count::BytesIn) < read {
-                tokio::task::yield_now().await;
-            }
+            send_and_wait(&mut client, &host, part).await;
         }
         assert_eq!(host.server.count(Count::Requests), 1);
         go.notify_one();
@@ -162,10 +167,7 @@ fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
     run(async {
         let successor = Successor::new(Reply::Takes);
         for is_long in [false, true] {
-            let (host, begun, go) = held(&successor).await;
-            let mut client = ready(&host, b"").await;
-            client.send(get_held(1, END_STREAM)).await;
-            begun.notified().await;
+            let (host, mut client, go) = busy(&successor, END_STREAM).await;
             let second = if is_long { 5 } else { 0 };
             for _ in 0..second {
                 host.server.registry.clock.advance();
@@ -196,10 +198,7 @@ fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
 fn a_connection_stays_if_more_waits_than_can_move() {
     run(async {
         let successor = Successor::new(Reply::Takes);
-        let (host, begun, go) = held(&successor).await;
-        let mut client = ready(&host, b"").await;
-        client.send(get_held(1, 0)).await;
-        begun.notified().await;
+        let (host, mut client, go) = busy(&successor, 0).await;
         host.server.hand_over();
         let begun = host.server.registry.now();
         client.send(frame(HEADERS, END_HEADERS, 3, GET)).await;
@@ -221,9 +220,7 @@ fn a_connection_stays_if_more_waits_than_can_move() {
 fn a_connection_that_is_given_back_gets_a_goaway() {
     run(async {
         let successor = Successor::new(Reply::Refuses);
-        let host = start(&successor).await;
-        let mut client = ready(&host, b"").await;
-        client.hello_on(1).await;
+        let (host, mut client) = asked(&successor).await;
         host.server.hand_over();
         while successor.asked.get() == 0 {
             tokio::task::yield_now().await;
@@ -255,9 +252,7 @@ fn the_next_server_sends_a_goaway_if_its_settings_are_others() {
         ];
         for http in others {
             let successor = Successor::with(http, Reply::Takes);
-            let host = start(&successor).await;
-            let mut client = ready(&host, b"").await;
-            client.hello_on(1).await;
+            let (host, mut client) = asked(&successor).await;
             host.server.hand_over();
             host.emptied().await;
             client.next(GOAWAY).await;
@@ -352,9 +347,7 @@ fn windows_and_fields_are_the_same_after_a_move() {
 fn a_client_that_ignores_the_goaway_of_the_next_server_is_closed() {
     run(async {
         let successor = Successor::with(options().max_concurrent_streams(7), Reply::Takes);
-        let host = start(&successor).await;
-        let mut client = ready(&host, b"").await;
-        client.hello_on(1).await;
+        let (host, mut client) = asked(&successor).await;
         host.server.hand_over();
         host.emptied().await;
         client.next(PING).await;
@@ -373,22 +366,15 @@ fn a_client_that_ignores_the_goaway_of_the_next_server_is_closed() {
 fn streams_that_waited_and_were_reset_do_not_end_the_connection() {
     run(async {
         let successor = Successor::new(Reply::Takes);
-        let (host, begun, go) = held(&successor).await;
-        let mut client = ready(&host, b"").await;
-        client.send(get_held(1, END_STREAM)).await;
-        begun.notified().await;
+        let (host, mut client, go) = busy(&successor, END_STREAM).await;
         host.server.hand_over();
         tokio::task::yield_now().await;
-        let read = host.server.count(Count::BytesIn);
         let mut sent = Vec::new();
         for stream in (3..83).step_by(2) {
             sent.extend(get(stream));
             sent.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
         }
-        client.send(&sent).await;
-        while host.server.count(Count::BytesIn) < read + sent.len() as u64 {
-            tokio::task::yield_now().await;
-        }
+        send_and_wait(&mut client, &host, &sent).await;
         go.notify_one();
         assert_eq!(client.expect_response(1).await, b"");
         client.hello_on(101).await;

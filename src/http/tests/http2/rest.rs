@@ -1,7 +1,6 @@
 //! HTTP/2 connections at rest: they give up hyper's connection, and clients see no difference.
 
 use super::*;
-use crate::stats::Count;
 
 const HEADER_TABLE_SIZE: u16 = 1;
 const PROTOCOL_ERROR: u32 = 1;
@@ -13,10 +12,7 @@ const BODY: usize = 300_000;
 /// Lets time pass until the only connection rests.
 pub(super) async fn rest(host: &Host) {
     while host.server.served() > 0 {
-        host.server.registry.tick();
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
+        tick(host).await;
     }
     assert_eq!(host.server.connections(), 1);
 }
