@@ -117,6 +117,14 @@ pub(crate) fn from_bytes<T: Record>(bytes: &[u8]) -> Result<T, Malformed> {
 }
 
 impl Writer {
+    /// A writer that moves nothing in memory until it has so many bytes.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(capacity),
+            kept: Vec::new(),
+        }
+    }
+
     /// The bytes, and the descriptors that were written.
     pub(crate) fn finish(self) -> (Vec<u8>, Vec<RawFd>) {
         (self.bytes, self.kept)
@@ -125,6 +133,12 @@ impl Writer {
     fn length(&mut self, length: usize) {
         let length = u32::try_from(length).expect("no list of a master has 4 billion items");
         length.put(self);
+    }
+
+    /// Bytes with their number before them.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.length(bytes.len());
+        self.bytes.extend_from_slice(bytes);
     }
 }
 
@@ -147,6 +161,12 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.bytes.split_at_checked(length).ok_or(Malformed)?;
         self.bytes = rest;
         Ok(bytes)
+    }
+
+    /// What [`Writer::bytes`] has written.
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.length()?;
+        self.split(length)
     }
 
     /// The length of a list whose items have at least one byte each.
@@ -299,38 +319,31 @@ impl<K: Record + Ord, V: Record> Record for BTreeMap<K, V> {
 
 impl Record for Bytes {
     fn put(&self, to: &mut Writer) {
-        to.length(self.len());
-        to.bytes.extend_from_slice(self);
+        to.bytes(self);
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let length = from.length()?;
-        from.split(length).map(Self::copy_from_slice)
+        from.bytes().map(Self::copy_from_slice)
     }
 }
 
 impl Record for String {
     fn put(&self, to: &mut Writer) {
-        to.length(self.len());
-        to.bytes.extend_from_slice(self.as_bytes());
+        to.bytes(self.as_bytes());
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let length = from.length()?;
-        Self::from_utf8(from.split(length)?.to_vec()).map_err(|_| Malformed)
+        Self::from_utf8(from.bytes()?.to_vec()).map_err(|_| Malformed)
     }
 }
 
 impl Record for PathBuf {
     fn put(&self, to: &mut Writer) {
-        let bytes = self.as_os_str().as_bytes();
-        to.length(bytes.len());
-        to.bytes.extend_from_slice(bytes);
+        to.bytes(self.as_os_str().as_bytes());
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let length = from.length()?;
-        Ok(OsString::from_vec(from.split(length)?.to_vec()).into())
+        Ok(OsString::from_vec(from.bytes()?.to_vec()).into())
     }
 }
 

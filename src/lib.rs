@@ -168,14 +168,14 @@
 //! floor 1  control              the client of an admin address
 //! floor 1  sys | supervisor     system calls, one family each | decisions
 //! floor 0  address config error exit handle hooks id named policy | codec drain pool proxy |
-//!          keyring stats status
+//!          keyring moved secret stats status
 //! ```
 //!
 //! `policy` has the words that users and the supervisor share, `named` the names of option values.
 //! `codec` turns values into bytes and back, for messages between processes and for the state that
 //! a master leaves to its next image. `stats` is what one worker counts; `protocol` has the
 //! scoreboard, with a page for each worker. `keyring` has the keys of TLS session tickets;
-//! `protocol` has the page in which all workers see them.
+//! `protocol` has the page in which all workers see them. `secret` has bytes that are wiped.
 //!
 //! Names that are used in more than one file:
 //!
@@ -285,12 +285,14 @@ mod http;
 mod id;
 mod keyring;
 mod master;
+mod moved;
 mod named;
 mod policy;
 mod pool;
 mod prefork;
 mod protocol;
 mod proxy;
+mod secret;
 mod stats;
 mod status;
 mod supervisor;

@@ -28,6 +28,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("pool", 0),
     ("proxy", 0),
     ("keyring", 0),
+    ("moved", 0),
+    ("secret", 0),
     ("stats", 0),
     ("status", 0),
     ("codec", 0),
@@ -72,6 +74,8 @@ const BESIDE: &[(&str, &str)] = &[
     ("status", "id"),
     ("status", "policy"),
     ("status", "stats"),
+    ("moved", "secret"),
+    ("secret", "codec"),
     ("codec", "address"),
     ("codec", "id"),
 ];

@@ -58,7 +58,6 @@ mod tests;
 mod tls;
 
 pub(crate) use conn::handover::HandoverTarget;
-pub(crate) use conn::moved::Moved;
 pub(crate) use conn::socket::{Closed, Socket, Version};
 pub use exchange::body::{Body, BodyError};
 pub use exchange::handler::handler;

@@ -1,9 +1,11 @@
 //! The types of TLS without the feature `tls`. They have no values, so the code above does not need
 //! to check for the feature.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::http::conn::handover::HandoverTarget;
 use crate::http::conn::socket::Socket;
 use crate::http::options::Http;
 use crate::keyring::Keyring;
@@ -47,6 +49,13 @@ impl Tls {
 
 impl Acceptor {
     pub(crate) fn accept<I: Socket>(&self, _io: I) -> I {
+        match *self {}
+    }
+
+    pub(crate) fn handover_target<I>(
+        &self,
+        _below: Rc<dyn HandoverTarget<I>>,
+    ) -> Rc<dyn HandoverTarget<I>> {
         match *self {}
     }
 }

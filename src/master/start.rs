@@ -72,7 +72,7 @@ pub(super) fn begin(
     // Last, because another server may have the file, and the addresses.
     let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
-    let balance = Balancing::new(&config, secrets.as_ref(), &listeners);
+    let balance = Balancing::new(&config, &listeners);
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
         pre_stop: PreStop::new(config.pre_stop_delay, Pause::NotAsked),

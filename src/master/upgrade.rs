@@ -280,7 +280,7 @@ pub(super) fn resume(
     let epoch = state.supervisor.now();
     let scoreboard = take_scoreboard(state.scoreboard, &mut state.processes)?;
     let (secrets, origin) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
-    let balance = Balancing::new(&config, secrets.as_ref(), &listeners);
+    let balance = Balancing::new(&config, &listeners);
     let mut master = Master {
         workers: Workers {
             count: state.supervisor.workers().get(),

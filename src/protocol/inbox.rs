@@ -15,10 +15,13 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
+use zeroize::Zeroize;
 
 use crate::address::Address;
 use crate::codec::{Malformed, Reader, Record, Writer, record};
+use crate::moved::Moved;
 use crate::proxy::Forwarded;
+use crate::secret::{self, Secret};
 use crate::sys::fds;
 use crate::sys::socket::has_ended;
 
@@ -27,6 +30,7 @@ use crate::sys::socket::has_ended;
 const HANDED_OVER: u8 = 1;
 const PLACED: u8 = 2;
 const HTTP2_HANDED_OVER: u8 = 3;
+const TLS_HANDED_OVER: u8 = 4;
 
 /// The most bytes of a message that were read and not processed. A pair takes messages of more than
 /// twice that size.
@@ -36,7 +40,7 @@ pub(crate) const READ_AHEAD_MAX: usize = 64 * 1024;
 const HTTP2_MAX: usize = 16 * 1024;
 
 /// The longest message: version, addresses and bytes. A path is short (unix(7), `sun_path`).
-const LEN_MAX: usize = READ_AHEAD_MAX + HTTP2_MAX + 256;
+const LEN_MAX: usize = READ_AHEAD_MAX + HTTP2_MAX + secret::RECORD_MAX + 256;
 
 /// Both ends of an inbox.
 #[derive(Debug)]
@@ -77,10 +81,8 @@ pub(crate) struct Note {
     pub(crate) local: Address,
     /// The addresses in the PROXY header, which was read and does not come again.
     pub(crate) forwarded: Option<Forwarded>,
-    /// What an HTTP/2 client will not send again. Only in a connection that was handed over.
-    pub(crate) http2: Option<Bytes>,
-    /// The bytes that were read and not processed, usually none.
-    pub(crate) read_ahead: Bytes,
+    /// What moves with the socket. Of a connection that is placed, nothing.
+    pub(crate) moved: Moved,
 }
 
 impl Inbox {
@@ -122,11 +124,27 @@ impl Sender {
     /// Sends a connection. The caller drops its own descriptor then. `WouldBlock` if there is no
     /// room.
     pub(crate) fn send(&self, connection: impl AsFd, note: &Note) -> io::Result<()> {
-        let http2 = note.http2.as_ref().map_or(0, Bytes::len);
-        if note.read_ahead.len() > READ_AHEAD_MAX || http2 > HTTP2_MAX {
+        let Moved {
+            tls,
+            http2,
+            read_ahead,
+        } = &note.moved;
+        if read_ahead.len() > READ_AHEAD_MAX
+            || http2
+                .as_ref()
+                .is_some_and(|record| record.len() > HTTP2_MAX)
+            || tls
+                .as_ref()
+                .is_some_and(|record| record.len() > secret::RECORD_MAX)
+        {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        fds::send(&self.0, &note.encode(), &[connection.as_fd().as_raw_fd()])
+        let mut message = note.encode();
+        let sent = fds::send(&self.0, &message, &[connection.as_fd().as_raw_fd()]);
+        if tls.is_some() {
+            message.as_mut_slice().zeroize();
+        }
+        sent
     }
 }
 
@@ -187,6 +205,9 @@ impl Receiver {
             match fds::receive(inbox, &mut self.bytes) {
                 Ok((len, received)) => match (Note::decode(&self.bytes[..len]), received) {
                     (Ok(note), mut fds) if fds.len() == 1 => {
+                        if note.moved.tls.is_some() {
+                            self.bytes[..len].zeroize();
+                        }
                         return Ok(fds.pop().map(|connection| (connection, note)));
                     }
                     (_, fds) if len == 0 && fds.is_empty() && has_ended(inbox) => {
@@ -214,11 +235,21 @@ impl Receiver {
 
 impl Note {
     fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        match (self.reason, &self.http2) {
-            (Reason::HandedOver, None) => HANDED_OVER,
-            (Reason::HandedOver, Some(_)) => HTTP2_HANDED_OVER,
-            (Reason::Placed, _) => PLACED,
+        let Moved {
+            tls,
+            http2,
+            read_ahead,
+        } = &self.moved;
+        let mut writer = Writer::with_capacity(match tls {
+            None => 0,
+            // No copy of the secret stays where a shorter buffer was.
+            Some(_) => LEN_MAX,
+        });
+        match (self.reason, tls, http2) {
+            (Reason::HandedOver, Some(_), _) => TLS_HANDED_OVER,
+            (Reason::HandedOver, None, None) => HANDED_OVER,
+            (Reason::HandedOver, None, Some(_)) => HTTP2_HANDED_OVER,
+            (Reason::Placed, ..) => PLACED,
         }
         .put(&mut writer);
         self.local.put(&mut writer);
@@ -226,11 +257,16 @@ impl Note {
             .forwarded
             .map(|ends| (Address::Tcp(ends.peer), Address::Tcp(ends.local)));
         named.put(&mut writer);
-        if let Some(http2) = &self.http2 {
-            http2.put(&mut writer);
+        match (tls, http2) {
+            (Some(session), http2) => {
+                session.put(&mut writer);
+                http2.put(&mut writer);
+            }
+            (None, Some(http2)) => http2.put(&mut writer),
+            (None, None) => {}
         }
         let (mut bytes, _) = writer.finish();
-        bytes.extend_from_slice(&self.read_ahead);
+        bytes.extend_from_slice(read_ahead);
         bytes
     }
 
@@ -238,7 +274,7 @@ impl Note {
         let mut reader = Reader::new(bytes);
         let kind = u8::take(&mut reader)?;
         let reason = match kind {
-            HANDED_OVER | HTTP2_HANDED_OVER => Reason::HandedOver,
+            HANDED_OVER | HTTP2_HANDED_OVER | TLS_HANDED_OVER => Reason::HandedOver,
             PLACED => Reason::Placed,
             _ => return Err(Malformed),
         };
@@ -248,235 +284,23 @@ impl Note {
             Some((Address::Tcp(peer), Address::Tcp(local))) => Some(Forwarded { peer, local }),
             Some(_) => return Err(Malformed),
         };
-        let http2 = match kind {
-            HTTP2_HANDED_OVER => Some(Bytes::take(&mut reader)?),
-            _ => None,
+        let (tls, http2) = match kind {
+            TLS_HANDED_OVER => (Some(Secret::take(&mut reader)?), Record::take(&mut reader)?),
+            HTTP2_HANDED_OVER => (None, Some(Bytes::take(&mut reader)?)),
+            _ => (None, None),
         };
         Ok(Self {
             reason,
             local,
             forwarded,
-            http2,
-            read_ahead: Bytes::copy_from_slice(reader.rest()),
+            moved: Moved {
+                tls,
+                http2,
+                read_ahead: Bytes::copy_from_slice(reader.rest()),
+            },
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixStream;
-    use std::time::Duration;
-
-    use socket2::Socket;
-
-    use super::*;
-
-    fn note(read_ahead: &'static [u8]) -> Note {
-        Note {
-            reason: Reason::HandedOver,
-            local: "[::1]:80".parse().expect("an address"),
-            forwarded: None,
-            http2: None,
-            read_ahead: read_ahead.into(),
-        }
-    }
-
-    /// Runs the test inside a runtime.
-    fn with_inbox(test: impl FnOnce(Sender, Receiver)) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .expect("a runtime");
-        let _inside = runtime.enter();
-        let Inbox { sender, receiver } = Inbox::new().expect("a pair");
-        let receiver = Receiver::new(receiver).expect("a runtime");
-        test(Sender::new(sender), receiver);
-    }
-
-    #[test]
-    fn a_note_is_read_as_it_was_written() {
-        let unix = Note {
-            local: "unix:/run/app.sock".parse().expect("an address"),
-            ..note(b"GET / HT")
-        };
-        let forwarded = Note {
-            forwarded: Some(Forwarded {
-                peer: ([192, 0, 2, 7], 56324).into(),
-                local: ([198, 51, 100, 1], 443).into(),
-            }),
-            ..note(b"GET")
-        };
-        let placed = Note {
-            reason: Reason::Placed,
-            ..note(b"")
-        };
-        let http2 = Note {
-            http2: Some(b"state"[..].into()),
-            ..note(b"\0\0\x01")
-        };
-        for note in [note(b""), note(b"\0\xff"), unix, forwarded, placed, http2] {
-            assert_eq!(Note::decode(&note.encode()), Ok(note));
-        }
-    }
-
-    #[test]
-    fn other_bytes_are_refused_without_a_panic() {
-        let http2 = Note {
-            http2: Some(b"state"[..].into()),
-            ..note(b"")
-        };
-        for whole in [note(b"").encode(), http2.encode()] {
-            for length in 0..whole.len() {
-                assert_eq!(Note::decode(&whole[..length]), Err(Malformed), "{length}");
-            }
-        }
-        let whole = note(b"").encode();
-        let known = [HANDED_OVER, PLACED, HTTP2_HANDED_OVER];
-        for version in (0..=u8::MAX).filter(|version| !known.contains(version)) {
-            let other = [&[version], &whole[1..]].concat();
-            assert_eq!(Note::decode(&other), Err(Malformed), "{version}");
-        }
-        for tag in 0..=u8::MAX {
-            let _ = Note::decode(&[HANDED_OVER, tag, 0xff, 0xff, 0xff, 0xff, 0]);
-        }
-    }
-
-    #[test]
-    fn the_master_sees_that_a_connection_waits() {
-        let inbox = Inbox::new().expect("a pair");
-        let (ours, _theirs) = UnixStream::pair().expect("a pair");
-        assert!(!inbox.is_waited_in());
-        let sender = inbox.sender().try_clone_to_owned().expect("a number");
-        Sender::new(sender).send(&ours, &note(b"")).expect("room");
-        assert!(inbox.is_waited_in());
-    }
-
-    #[test]
-    fn a_sender_sees_that_nothing_is_left_in_the_inbox() {
-        with_inbox(|sender, mut receiver| {
-            let (ours, _theirs) = UnixStream::pair().expect("a pair");
-            assert!(!sender.has_unread());
-            sender.send(&ours, &note(b"")).expect("room");
-            sender.send(&ours, &note(b"")).expect("room");
-            for _ in 0..2 {
-                assert!(sender.has_unread());
-                receiver.take().expect("no error").expect("one");
-            }
-            assert!(!sender.has_unread());
-        });
-    }
-
-    #[test]
-    fn connections_arrive_one_by_one_with_their_bytes() {
-        with_inbox(|sender, mut receiver| {
-            let (ours, theirs) = UnixStream::pair().expect("a pair");
-            sender.send(&ours, &note(b"ab")).expect("room");
-            sender.send(&ours, &note(b"")).expect("room");
-            drop(ours);
-            let (first, received) = receiver.take().expect("no error").expect("one");
-            assert_eq!(received, note(b"ab"));
-            drop(first);
-            let (second, received) = receiver.take().expect("no error").expect("another");
-            assert_eq!(received, note(b""));
-            assert!(receiver.take().expect("no error").is_none());
-            theirs.set_nonblocking(true).expect("a socket");
-            let open = std::io::Read::read(&mut &theirs, &mut [0]).expect_err("nothing to read");
-            assert_eq!(open.kind(), io::ErrorKind::WouldBlock);
-            drop(second);
-            let ended = std::io::Read::read(&mut &theirs, &mut [0]);
-            assert_eq!(ended.expect("the last one has it"), 0);
-        });
-    }
-
-    #[test]
-    fn connections_in_another_version_are_passed_over_and_closed() {
-        with_inbox(|sender, mut receiver| {
-            let (ours, theirs) = UnixStream::pair().expect("a pair");
-            for bytes in [&b"\x04"[..], &[0; LEN_MAX + 1]] {
-                fds::send(&sender.0, bytes, &[ours.as_raw_fd()]).expect("room");
-            }
-            let two = [ours.as_raw_fd(); 2];
-            fds::send(&sender.0, &note(b"").encode(), &two).expect("room");
-            fds::send(&sender.0, &note(b"").encode(), &[]).expect("room");
-            sender.send(&theirs, &note(b"x")).expect("room");
-            drop(ours);
-            let (_connection, received) = receiver.take().expect("no error").expect("the last");
-            assert_eq!(received, note(b"x"));
-            let ended = std::io::Read::read(&mut &theirs, &mut [0]);
-            assert_eq!(ended.expect("nobody has the other end"), 0);
-        });
-    }
-
-    #[test]
-    fn an_inbox_that_was_shut_down_is_emptied_and_then_nothing_comes_from_it() {
-        with_inbox(|sender, mut receiver| {
-            let (ours, _theirs) = UnixStream::pair().expect("a pair");
-            fds::send(&sender.0, b"", &[]).expect("room");
-            sender.send(&ours, &note(b"x")).expect("room");
-            let (_, received) = receiver.take().expect("no error").expect("one");
-            assert_eq!(received, note(b"x"), "an empty message is not the end");
-            fds::send(&sender.0, b"", &[ours.as_raw_fd()]).expect("room");
-            sender.send(&ours, &note(b"")).expect("room");
-            let pair = socket2::SockRef::from(&sender.0);
-            pair.shutdown(std::net::Shutdown::Both).expect("a socket");
-            sender.send(&ours, &note(b"")).expect_err("it is shut down");
-            receiver.take().expect("no error").expect("what was left");
-            for _ in 0..2 {
-                assert!(receiver.take().expect("no error").is_none());
-                let polled = receiver.poll_take(&mut Context::from_waker(std::task::Waker::noop()));
-                assert!(polled.is_pending());
-            }
-        });
-    }
-
-    #[test]
-    fn to_close_what_another_process_sent_does_not_wait_for_its_unsent_data() {
-        with_inbox(|sender, mut receiver| {
-            let domain = socket2::Domain::IPV4;
-            let stream = Socket::new(domain, socket2::Type::STREAM, None).expect("a socket");
-            for bytes in [&b"\x03"[..], &[0; LEN_MAX + 1]] {
-                let linger = Some(Duration::from_secs(600));
-                stream.set_linger(linger).expect("an option");
-                fds::send(&sender.0, bytes, &[stream.as_raw_fd()]).expect("room");
-                assert!(receiver.take().expect("no error").is_none());
-                assert_eq!(stream.linger().expect("an option"), None);
-            }
-        });
-    }
-
-    #[test]
-    fn an_inbox_and_the_bytes_of_a_message_have_a_limit() {
-        with_inbox(|sender, mut receiver| {
-            let (ours, _theirs) = UnixStream::pair().expect("a pair");
-            let long = Note {
-                read_ahead: vec![b'x'; READ_AHEAD_MAX + 1].into(),
-                ..note(b"")
-            };
-            let long_state = Note {
-                http2: Some(vec![b's'; HTTP2_MAX + 1].into()),
-                ..note(b"")
-            };
-            for note in [&long, &long_state] {
-                let error = sender.send(&ours, note).expect_err("too much");
-                assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-            }
-            let longest = Note {
-                read_ahead: long.read_ahead.slice(1..),
-                forwarded: None,
-                http2: Some(vec![b's'; HTTP2_MAX].into()),
-                reason: Reason::HandedOver,
-                local: format!("unix:/{}", "p".repeat(106)).parse().expect("valid"),
-            };
-            sender.send(&ours, &longest).expect("it fits");
-            let (_, received) = receiver.take().expect("no error").expect("one");
-            assert_eq!(received, longest);
-            let full = (0..10_000).find_map(|count| {
-                let error = sender.send(&ours, &note(b"")).err()?;
-                Some((count, error.kind()))
-            });
-            let (count, kind) = full.expect("it is full at last");
-            assert_eq!(kind, io::ErrorKind::WouldBlock);
-            assert!(count > 100, "{count}");
-        });
-    }
-}
+mod tests;

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::address::{Address, Peer};
-use crate::http::{Closed, ConnectionInfo, Moved, Socket, Stage, Version};
+use crate::http::{Closed, ConnectionInfo, Socket, Stage, Version};
+use crate::moved::Moved;
 use crate::proxy::Forwarded;
 use crate::worker::incoming::Admission;
 use crate::worker::proxied::Proxied;
@@ -170,6 +171,13 @@ impl Socket for Connection {
         }
     }
 
+    fn take_tls(&mut self) -> Option<Moved> {
+        let moved = &mut self.prefix.as_mut()?.moved;
+        moved.tls.as_ref()?;
+        // What the worker before knew of the client stays.
+        Some(mem::take(moved))
+    }
+
     fn take_http2(&mut self) -> Option<Moved> {
         let prefix = self.prefix.as_mut()?;
         prefix.moved.http2.as_ref()?;
@@ -190,6 +198,10 @@ impl Socket for Connection {
             && let Some(proxied) = &mut prefix.proxied
         {
             ready!(proxied.poll_header(&mut self.stream, cx))?;
+        }
+        if self.take_tls().is_some() {
+            let why = "the worker before spoke TLS on it, and this one does not";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
         }
         Poll::Ready(Ok(Version::Http1))
     }

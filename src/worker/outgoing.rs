@@ -15,7 +15,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::http::{HandoverTarget, Moved};
+use crate::http::HandoverTarget;
+use crate::moved::Moved;
 use crate::protocol::inbox::{Note, Reason, Sender};
 use crate::stats::{Count, WorkerStats};
 use crate::worker::connection::Connection;
@@ -141,18 +142,17 @@ impl HandoverTarget<Connection> for Outgoing {
     fn hand_over(
         self: Rc<Self>,
         mut connection: Connection,
-        moved: Moved,
+        mut moved: Moved,
     ) -> Pin<Box<dyn Future<Output = Result<(), Connection>>>> {
+        if moved.read_ahead.is_empty() {
+            // This worker has read nothing. The worker before it may have.
+            moved.read_ahead = connection.take_read_ahead(usize::MAX);
+        }
         let note = Note {
             reason: Reason::HandedOver,
             local: connection.local().clone(),
             forwarded: connection.forwarded(),
-            read_ahead: match moved.read_ahead.is_empty() {
-                // This worker has read nothing. The worker before it may have.
-                true => connection.take_read_ahead(usize::MAX),
-                false => moved.read_ahead,
-            },
-            http2: moved.http2,
+            moved,
         };
         Box::pin(async move {
             match self.send(&connection, &note).await {
@@ -165,10 +165,7 @@ impl HandoverTarget<Connection> for Outgoing {
                 }
                 Err(error) => {
                     tracing::debug!(peer = ?connection.peer(), %error, "not handed over");
-                    connection.put_back(Moved {
-                        http2: note.http2,
-                        read_ahead: note.read_ahead,
-                    });
+                    connection.put_back(note.moved);
                     Err(connection)
                 }
             }
@@ -270,8 +267,8 @@ mod tests {
 
     fn read_ahead(bytes: &'static str) -> Moved {
         Moved {
-            http2: None,
             read_ahead: Bytes::from_static(bytes.as_bytes()),
+            ..Moved::default()
         }
     }
 
@@ -294,7 +291,7 @@ mod tests {
                 let outgoing = Rc::clone(&fixture.outgoing);
                 assert!(outgoing.hand_over(connection, moved).await.is_ok());
                 let (_, note) = fixture.receiver.take().expect("no error").expect("one");
-                assert_eq!(note.read_ahead, b"GET /"[..]);
+                assert_eq!(note.moved.read_ahead, b"GET /"[..]);
             }
             fixture.switch.start(Idle::Close);
             let (_client, connection) = fixture.connection().await;

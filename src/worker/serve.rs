@@ -122,9 +122,7 @@ pub(crate) async fn serve_plain(
     worker: Worker,
     connections: Connections,
 ) {
-    if let Some(outgoing) = worker.outgoing() {
-        let outgoing = Rc::new(outgoing);
-        spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
+    if let Some(outgoing) = outgoing(&server, &worker) {
         endpoint = endpoint.with_handover_target(outgoing);
     }
     let serve = Box::new(move |connection| {
@@ -133,14 +131,24 @@ pub(crate) async fn serve_plain(
     serve_incoming(server, serve, worker, connections).await;
 }
 
+/// Where connections go when the worker drains, and before that to less busy workers.
+fn outgoing(server: &Server, worker: &Worker) -> Option<Rc<Outgoing>> {
+    let outgoing = Rc::new(worker.outgoing()?);
+    spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
+    Some(outgoing)
+}
+
 /// Serves connections with TLS until the worker drains, and redirects those without.
 async fn serve_tls(
     server: Server,
-    endpoint: Endpoint<Secure<Connection>>,
+    mut endpoint: Endpoint<Secure<Connection>>,
     acceptor: Acceptor,
     worker: Worker,
     connections: Connections,
 ) {
+    if let Some(outgoing) = outgoing(&server, &worker) {
+        endpoint = endpoint.with_handover_target(acceptor.handover_target(outgoing));
+    }
     let redirect = Arc::clone(&worker.redirect);
     let redirecting = server.endpoint(Arc::clone(&redirect).service(server.clone()));
     let serve = Box::new(move |connection: Connection| {

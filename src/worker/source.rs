@@ -15,8 +15,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Sleep, sleep};
 
 use crate::address::{Address, Peer};
-use crate::http::Moved;
 use crate::id::Slot;
+use crate::moved::Moved;
 use crate::protocol::inbox::{Note, Reason, Receiver};
 use crate::proxy::Forwarded;
 use crate::stats::Count;
@@ -257,8 +257,7 @@ impl Accepted {
             reason,
             local,
             forwarded,
-            http2,
-            read_ahead,
+            moved,
         } = note;
         let ends = match local {
             Address::Tcp(_) => tcp_ends(connection.into()),
@@ -268,7 +267,7 @@ impl Accepted {
         let (stream, peer) =
             ends.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
         Ok(Self {
-            moved: Moved { http2, read_ahead },
+            moved,
             forwarded,
             origin: match reason {
                 Reason::HandedOver => Origin::Worker,

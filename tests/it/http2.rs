@@ -11,7 +11,6 @@ use bytes::Bytes;
 use h2::client::{SendRequest, handshake};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
-use rustls::version::TLS13;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -21,11 +20,11 @@ use tokio_rustls::TlsConnector;
 use crate::https::Authority;
 use crate::placing::assert_even;
 use crate::support::{CEILING, Server, until};
-use crate::tls;
+use crate::tls::{self, VERSIONS};
 
 tests! {
     connections_move_in_a_reload,
-    a_reload_over_tls_loses_no_request,
+    connections_within_tls_move_in_a_reload,
     busy_connections_of_one_worker_are_spread_over_both,
     connections_are_spread_evenly,
 }
@@ -37,22 +36,15 @@ const ARGUMENTS: &[&str] = &["--respond", "hi", "--delay", "1ms", "--worker-head
 /// They move to the next workers with their clients' header tables and windows, and no client gets
 /// GOAWAY.
 fn connections_move_in_a_reload() {
-    let server = Server::start(ARGUMENTS);
-    for used in reload_beside_clients(server, None) {
-        assert_eq!(used.connections, 1);
-        // One of each generation.
-        assert!(used.workers.len() > RELOADS, "{:?}", used.workers);
-    }
+    reload_beside_clients(Server::start(ARGUMENTS), None);
 }
 
-/// Within TLS clients get GOAWAY, and connect again. Each request gets its response, whichever
-/// worker drains.
-fn a_reload_over_tls_loses_no_request() {
-    let authority = Authority::new();
-    let server = tls::start(&authority, ARGUMENTS);
-    let config = Arc::new(authority.client(&TLS13).http2());
-    for used in reload_beside_clients(server, Some(config.into())) {
-        assert!(used.connections > RELOADS, "{}", used.connections);
+fn connections_within_tls_move_in_a_reload() {
+    for version in VERSIONS {
+        let authority = Authority::new();
+        let server = tls::start(&authority, ARGUMENTS);
+        let config = Arc::new(authority.client(version).http2());
+        reload_beside_clients(server, Some(config.into()));
     }
 }
 
@@ -63,7 +55,7 @@ struct Used {
     workers: BTreeSet<Vec<u8>>,
 }
 
-fn reload_beside_clients(mut server: Server, tls: Option<TlsConnector>) -> Vec<Used> {
+fn reload_beside_clients(mut server: Server, tls: Option<TlsConnector>) {
     let address = server.address();
     let progress = Arc::new(Progress::default());
     let clients = {
@@ -92,7 +84,11 @@ fn reload_beside_clients(mut server: Server, tls: Option<TlsConnector>) -> Vec<U
     server.signal(Signal::SIGTERM);
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
-    used
+    for used in used {
+        assert_eq!(used.connections, 1);
+        // One of each generation.
+        assert!(used.workers.len() > RELOADS, "{:?}", used.workers);
+    }
 }
 
 #[derive(Default)]

@@ -69,6 +69,8 @@ mod status;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tls")]
+mod tls_handover;
 mod upgrade;
 mod variables;
 mod verbs;
@@ -136,6 +138,8 @@ const MODULES: &[&[Test]] = &[
     status::TESTS,
     #[cfg(feature = "tls")]
     tls::TESTS,
+    #[cfg(feature = "tls")]
+    tls_handover::TESTS,
     upgrade::TESTS,
     variables::TESTS,
     verbs::TESTS,

@@ -40,7 +40,7 @@ tests! {
     connections_are_spread_evenly,
 }
 
-const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+pub(crate) const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
 /// With this number of visits each of four workers gets one: it fails once in 25 000 runs.
 const VISITS: usize = 40;

@@ -4,8 +4,8 @@
 use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::http::conn::moved::Moved;
 use crate::http::conn::protocol::StartProtocol;
+use crate::moved::Moved;
 
 /// Shared by all connections of one endpoint.
 pub(crate) struct Shared<I> {

@@ -2,7 +2,6 @@
 
 pub(crate) mod handover;
 pub(crate) mod lingering_close;
-pub(crate) mod moved;
 pub(crate) mod preface;
 pub(crate) mod protocol;
 pub(crate) mod socket;

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
-use crate::http::conn::moved::Moved;
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::state::Stage;
+use crate::moved::Moved;
 
 /// A byte stream that carries HTTP. Something else may come first, such as a TLS handshake:
 /// [`Socket::poll_open`] does that.
@@ -129,6 +129,16 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// need not be its first.
     fn was_idle(&self) -> bool {
         false
+    }
+
+    /// Whether the connection may go to another server. Asked once it has opened.
+    fn may_move(&self) -> bool {
+        true
+    }
+
+    /// Takes what another server knew of the connection, if that server spoke TLS on it.
+    fn take_tls(&mut self) -> Option<Moved> {
+        None
     }
 
     /// Takes what another server knew of the connection, if that server spoke HTTP/2 on it. The

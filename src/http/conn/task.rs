@@ -14,7 +14,6 @@ use crate::http::conn::handover::{HandoverFuture, Shared};
 use crate::http::conn::lingering_close::{
     CloseMode, HEAD_TOO_LARGE, LingeringClose, TARGET_TOO_LONG, TOO_SLOW,
 };
-use crate::http::conn::moved::Moved;
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::{Socket, Version};
 use crate::http::conn::stream::Stream;
@@ -24,6 +23,7 @@ use crate::http::registry::member::Member;
 use crate::http::registry::request_ids::RequestIds;
 use crate::http::registry::state::Stage;
 use crate::http::registry::timeouts::{Deadline, Order};
+use crate::moved::Moved;
 
 /// The end of a response without a body.
 const END: &[u8] = b"\r\n\r\n";
@@ -127,7 +127,7 @@ impl<I: Socket> OpenConnection<I> {
             Poll::Ready(Ok(version)) => {
                 if let Phase::Opening(io) = mem::replace(&mut self.phase, Phase::Moving) {
                     self.member.state.set_info(io.info());
-                    if self.shared.target.is_some() {
+                    if self.shared.target.is_some() && io.may_move() {
                         self.member.state.allow_handover();
                     }
                     if io.was_idle() {
@@ -178,7 +178,9 @@ impl<I: Socket> OpenConnection<I> {
     }
 
     fn resume(&self, io: I, moved: Moved) -> Option<Box<dyn Protocol<I>>> {
-        let Moved { http2, read_ahead } = moved;
+        let Moved {
+            http2, read_ahead, ..
+        } = moved;
         let stream = Stream::of_http2(&self.member, io, read_ahead);
         let record = http2.unwrap_or_default();
         let protocol = self.shared.http.resume(stream, &self.member.state, &record);
@@ -322,7 +324,12 @@ impl<I: Socket> OpenConnection<I> {
                     return;
                 };
                 let (io, read_ahead) = stream.into_parts();
-                (io, Moved { http2, read_ahead })
+                let moved = Moved {
+                    tls: None,
+                    http2,
+                    read_ahead,
+                };
+                (io, moved)
             }
             other => {
                 self.phase = other;

@@ -34,9 +34,10 @@ use crate::address::{Address, Peer};
 use crate::fuzz;
 use crate::http::conn::handover::HandoverFuture;
 use crate::http::{
-    BodyError, Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Moved, Request, Server,
-    Socket, Version,
+    BodyError, Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket,
+    Version,
 };
+use crate::moved::Moved;
 use crate::stats::{Count, WorkerStats};
 
 /// Enough ticks for a connection to go to rest, if it can.

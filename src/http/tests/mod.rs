@@ -54,10 +54,10 @@ use tokio::time::timeout;
 use super::exchange::tower::tower_service;
 use super::server::Endpoint;
 use super::{
-    Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Moved, Request, Server, Socket,
-    Version,
+    Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket, Version,
 };
 use crate::address::{Address, Peer};
+use crate::moved::Moved;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type HandlerResult = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;

@@ -1,5 +1,7 @@
 //! TLS on accepted sockets: makes the configuration of rustls from the user's options.
 
+use std::future::ready;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -7,14 +9,18 @@ use rustls::server::NoServerSessionStorage;
 
 use crate::codec;
 use crate::error::Error;
+use crate::http::conn::handover::{HandoverFuture, HandoverTarget};
 use crate::http::conn::socket::Socket;
 use crate::http::options::Http;
 use crate::http::tls::alpn;
 use crate::http::tls::config::Tls;
 use crate::http::tls::identity::Identity;
+use crate::http::tls::learned::SecretsLog;
 use crate::http::tls::secure::Secure;
+use crate::http::tls::stream::Terms;
 use crate::http::tls::tickets::Tickets;
 use crate::keyring::Keyring;
+use crate::moved::Moved;
 use crate::stats::WorkerStats;
 
 /// What a master needs of the files.
@@ -48,7 +54,11 @@ impl Tls {
         stats: WorkerStats,
     ) -> Result<Acceptor, Error> {
         let identity = Identity::read(self).map_err(Error::Config)?;
-        let tickets = Tickets::new(keys, self.ticket_lifetime, identity.client_policy());
+        let policy = identity.client_policy();
+        let tickets = Tickets::new(keys, self.ticket_lifetime, policy);
+        let suites = identity.provider.cipher_suites.iter().copied();
+        let suites = suites.filter(|suite| identity.versions.contains(&suite.version()));
+        let suites = suites.collect();
         let mut config = ServerConfig::builder_with_provider(identity.provider)
             .with_protocol_versions(&identity.versions)
             .expect("the identity was checked")
@@ -58,8 +68,12 @@ impl Tls {
         config.ticketer = Arc::new(tickets);
         // The other workers could not use a session that one worker stores.
         config.session_storage = Arc::new(NoServerSessionStorage {});
+        // For connections that move to another server.
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::new(SecretsLog);
         Ok(Acceptor {
             config: Arc::new(config),
+            terms: Arc::new(Terms { suites, policy }),
             stats,
         })
     }
@@ -69,12 +83,46 @@ impl Tls {
 #[derive(Clone, Debug)]
 pub(crate) struct Acceptor {
     config: Arc<ServerConfig>,
+    terms: Arc<Terms>,
     stats: WorkerStats,
 }
 
 impl Acceptor {
-    /// The TLS stream on `io`. [`Secure`] does the handshake later.
-    pub(crate) fn accept<I: Socket>(&self, io: I) -> Secure<I> {
-        Secure::new(io, Arc::clone(&self.config), self.stats.clone())
+    /// The TLS stream on `io`. [`Secure`] does the handshake later, unless another server has done
+    /// it.
+    pub(crate) fn accept<I: Socket>(&self, mut io: I) -> Secure<I> {
+        match io.take_tls() {
+            Some(moved) => Secure::attach(io, moved, &self.terms, self.stats.clone()),
+            None => Secure::new(io, Arc::clone(&self.config), self.stats.clone()),
+        }
+    }
+
+    /// Hands over sockets to this target, with their sessions.
+    pub(crate) fn handover_target<I: Socket>(
+        &self,
+        below: Rc<dyn HandoverTarget<I>>,
+    ) -> Rc<dyn HandoverTarget<Secure<I>>> {
+        let acceptor = self.clone();
+        Rc::new(WithSession { acceptor, below })
+    }
+}
+
+struct WithSession<I> {
+    acceptor: Acceptor,
+    below: Rc<dyn HandoverTarget<I>>,
+}
+
+impl<I: Socket> HandoverTarget<Secure<I>> for WithSession<I> {
+    fn hand_over(self: Rc<Self>, secure: Secure<I>, moved: Moved) -> HandoverFuture<Secure<I>> {
+        let (io, moved) = match secure.detach(moved, &self.acceptor.terms) {
+            Ok(Some(detached)) => detached,
+            Ok(None) => {
+                tracing::debug!("TLS session could not be handed over; the connection is closed");
+                return Box::pin(ready(Ok(())));
+            }
+            Err(secure) => return Box::pin(ready(Err(secure))),
+        };
+        let handed_over = Rc::clone(&self.below).hand_over(io, moved);
+        Box::pin(async move { handed_over.await.map_err(|io| self.acceptor.accept(io)) })
     }
 }

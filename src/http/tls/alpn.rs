@@ -1,7 +1,5 @@
 //! The choice of the protocol within TLS, by ALPN (RFC 7301).
 
-use rustls::CommonState;
-
 use crate::http::conn::socket::Version;
 use crate::http::options::Http;
 
@@ -22,9 +20,9 @@ pub(crate) fn offered(http: &Http) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The protocol that client and server have agreed on.
-pub(crate) fn version(session: &CommonState) -> Version {
-    let agreed = session.alpn_protocol().unwrap_or_default();
+/// What to serve after client and server have agreed on this name.
+pub(crate) fn version(agreed: Option<&[u8]>) -> Version {
+    let agreed = agreed.unwrap_or_default();
     let protocol = PROTOCOLS.iter().find(|(name, _)| *name == agreed);
     protocol.map_or(Version::Http1, |(_, version)| *version)
 }

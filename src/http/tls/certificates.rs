@@ -1,7 +1,6 @@
 //! Chooses the certificate for a client, by the name that it asks for (RFC 6066 3, SNI) and by the
 //! signatures that it can verify.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,19 +8,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use webpki::EndEntityCert;
 
+use crate::http::tls::learned::learn_name;
 use crate::http::tls::validity;
-
-thread_local! {
-    static ASKED: Cell<Option<Box<str>>> = const { Cell::new(None) };
-}
-
-/// Has rustls process a part of a handshake. Returns the name that the client asks for in it, in
-/// lower case: an unbuffered connection of rustls does not tell that name.
-pub(crate) fn with_asked_name<T>(process: impl FnOnce() -> T) -> (T, Option<Box<str>>) {
-    ASKED.set(None);
-    let processed = process();
-    (processed, ASKED.take())
-}
 
 /// The server's certificates. A client that asks for no name, or for a name that no certificate
 /// has, gets the first one.
@@ -72,7 +60,7 @@ impl ResolvesServerCert for Certificates {
         let name = hello.server_name();
         // RFC 6066 3 forbids the dot of the root, and rustls lets it pass.
         let name = name.map(|name| name.strip_suffix('.').unwrap_or(name));
-        ASKED.set(name.map(Box::from));
+        learn_name(name);
         let [first, others @ ..] = &self.all[..] else {
             return None;
         };

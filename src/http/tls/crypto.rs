@@ -7,6 +7,7 @@ use std::sync::Arc;
 pub(crate) use aws_lc_rs::{aead, digest, rand};
 #[cfg(not(feature = "aws-lc-rs"))]
 pub(crate) use ring::{aead, digest, rand};
+use rustls::SupportedCipherSuite;
 use rustls::crypto::CryptoProvider;
 #[cfg(feature = "aws-lc-rs")]
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -22,7 +23,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 /// names the suites that there are.
 pub(crate) fn provider_with(ciphers: &[String]) -> Result<Arc<CryptoProvider>, String> {
     let mut provider = default_provider();
-    let name = |suite: &rustls::SupportedCipherSuite| suite.suite().as_str().unwrap_or_default();
+    let name = |suite: &SupportedCipherSuite| suite.suite().as_str().unwrap_or_default();
     for cipher in ciphers {
         if !provider
             .cipher_suites
@@ -41,4 +42,16 @@ pub(crate) fn provider_with(ciphers: &[String]) -> Result<Arc<CryptoProvider>, S
         provider.cipher_suites.retain(chosen);
     }
     Ok(Arc::new(provider))
+}
+
+/// The cipher of a suite; `None` if this server has no such suite.
+pub(crate) fn cipher(suite: SupportedCipherSuite) -> Option<&'static aead::Algorithm> {
+    let name = suite.suite().as_str()?;
+    let ciphers = [
+        ("AES_128_GCM", &aead::AES_128_GCM),
+        ("AES_256_GCM", &aead::AES_256_GCM),
+        ("CHACHA20_POLY1305", &aead::CHACHA20_POLY1305),
+    ];
+    let (_, cipher) = ciphers.into_iter().find(|(part, _)| name.contains(part))?;
+    Some(cipher)
 }

@@ -12,6 +12,7 @@ pub(crate) mod certificates;
 pub(crate) mod config;
 mod crypto;
 pub(crate) mod identity;
+mod learned;
 pub(crate) mod ocsp;
 pub(crate) mod pem;
 pub(crate) mod secure;

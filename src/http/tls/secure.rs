@@ -5,15 +5,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::conn::socket::{Closed, Socket, Version};
 use crate::http::info::ConnectionInfo;
-use crate::http::info::tls::TlsInfo;
 use crate::http::registry::state::Stage;
 use crate::http::tls::alpn::version;
-use crate::http::tls::stream::{Output, TlsStream};
+use crate::http::tls::stream::{Detached, Output, Terms, TlsStream};
+use crate::moved::Moved;
 use crate::stats::{Count, WorkerStats};
 
 /// The response to a client that sends HTTP without TLS. Sent without TLS.
@@ -49,16 +50,59 @@ impl<I: Socket> Secure<I> {
         }
     }
 
+    /// Goes on where another server was.
+    pub(super) fn attach(io: I, moved: Moved, terms: &Terms, stats: WorkerStats) -> Self {
+        let Moved {
+            tls,
+            http2,
+            read_ahead,
+        } = moved;
+        let detached = tls.map(|session| Detached {
+            io: Wire::new(io, FirstByte::Other, http2),
+            session,
+            plain: read_ahead,
+        });
+        let attached = detached.and_then(|detached| TlsStream::attach(detached, terms));
+        if attached.is_none() {
+            tracing::debug!("TLS session not taken over; the connection is closed");
+        }
+        Self {
+            state: Box::new(attached.map_or(State::Failed, State::Open)),
+            stats,
+        }
+    }
+
+    /// Separates the socket from the session, which joins what moves with the socket. Without a
+    /// socket the connection is lost.
+    pub(super) fn detach(
+        self,
+        mut moved: Moved,
+        terms: &Terms,
+    ) -> Result<Option<(I, Moved)>, Self> {
+        let Self { state, stats } = self;
+        let mut stream = match *state {
+            State::Open(stream) if stream.can_move() => stream,
+            State::Open(mut stream) => {
+                stream.io_mut().http2 = moved.http2;
+                stream.put_back(&moved.read_ahead);
+                let state = Box::new(State::Open(stream));
+                return Err(Self { state, stats });
+            }
+            _ => return Ok(None),
+        };
+        stream.put_back(&moved.read_ahead);
+        Ok(stream.detach(terms).map(|detached| {
+            moved.tls = Some(detached.session);
+            moved.read_ahead = detached.plain;
+            (detached.io.io, moved)
+        }))
+    }
+
     /// Begins the handshake, if it has not begun.
     fn begin(&mut self) -> io::Result<()> {
         *self.state = match std::mem::replace(&mut *self.state, State::Failed) {
             State::Fresh(io, config) => {
-                let wire = Wire {
-                    io,
-                    first_byte: FirstByte::NotReceived,
-                    sent: 0,
-                    part: 0,
-                };
+                let wire = Wire::new(io, FirstByte::NotReceived, None);
                 State::Opening(TlsStream::new(wire, config)?)
             }
             begun => begun,
@@ -75,7 +119,7 @@ impl<I: Socket> Secure<I> {
 
     fn opened(&self, stream: &TlsStream<Wire<I>>) {
         self.stats.add(Count::TlsHandshakes, 1);
-        if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
+        if stream.session().is_resumed() {
             self.stats.add(Count::TlsResumed, 1);
         }
     }
@@ -180,7 +224,7 @@ impl<I: Socket> Socket for Secure<I> {
                     stream.io_mut().part = 0;
                     self.end_handshake(opened)
                 }
-                State::Open(stream) => return Poll::Ready(Ok(version(stream.session()))),
+                State::Open(stream) => return Poll::Ready(Ok(version(stream.session().alpn()))),
                 State::Rejecting(rejecting) => {
                     let why = ready!(rejecting.poll(cx));
                     *self.state = State::Failed;
@@ -209,8 +253,28 @@ impl<I: Socket> Socket for Secure<I> {
             unreachable!("called before the handshake is done");
         };
         let mut info = stream.io().io.info();
-        info.set_tls(TlsInfo::of(stream.session(), stream.server_name()));
+        info.set_tls(stream.session().info());
         info
+    }
+
+    fn may_move(&self) -> bool {
+        matches!(&*self.state, State::Open(stream) if stream.can_move())
+    }
+
+    fn was_idle(&self) -> bool {
+        matches!(&*self.state, State::Open(stream) if stream.io().io.was_idle())
+    }
+
+    fn take_http2(&mut self) -> Option<Moved> {
+        let State::Open(stream) = &mut *self.state else {
+            return None;
+        };
+        let http2 = Some(stream.io_mut().http2.take()?);
+        Some(Moved {
+            tls: None,
+            http2,
+            read_ahead: stream.take_plain(),
+        })
     }
 }
 
@@ -268,6 +332,8 @@ struct Wire<I> {
     sent: usize,
     /// The bytes received since the last decrypted data.
     part: usize,
+    /// The record of an HTTP/2 client that moves, or could not move.
+    http2: Option<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,6 +371,16 @@ impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
 }
 
 impl<I> Wire<I> {
+    fn new(io: I, first_byte: FirstByte, http2: Option<Bytes>) -> Self {
+        Self {
+            io,
+            first_byte,
+            sent: 0,
+            part: 0,
+            http2,
+        }
+    }
+
     fn note(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
             self.sent = self.sent.saturating_add(bytes);

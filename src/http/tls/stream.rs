@@ -20,37 +20,50 @@
 
 mod input;
 mod output;
+mod own_session;
+mod session;
+mod session_record;
+mod taken_session;
+mod traffic;
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
-use rustls::{CommonState, ServerConfig};
+use bytes::Bytes;
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use self::input::Input;
+use self::input::{Decrypted, Input};
 pub(crate) use self::output::Output;
-use crate::http::tls::certificates::with_asked_name;
+use self::session::Session;
+use self::session_record::SessionRecord;
+pub(crate) use self::session_record::Terms;
+use crate::codec;
+use crate::secret::Secret;
 
 /// At least so many bytes are read at once: a record of full length, or a whole flight of the
 /// client's handshake.
 const READ_MIN: usize = 16 * 1024;
 
-const UNEXPECTED: &str = "rustls is in a state that does not follow from ours";
-
 /// The server's side of TLS on `io`.
 pub(crate) struct TlsStream<I> {
     io: I,
-    session: UnbufferedServerConnection,
-    /// The name that the client asked for.
-    name: Option<Box<str>>,
+    session: Session,
     input: Input,
     output: Output,
     reading: Reading,
     writing: Writing,
+}
+
+/// A socket, and the session of TLS that was on it.
+pub(crate) struct Detached<I> {
+    pub(crate) io: I,
+    /// A [`SessionRecord`].
+    pub(crate) session: Secret,
+    /// What was decrypted and not read.
+    pub(crate) plain: Bytes,
 }
 
 /// What the next read returns when all plaintext is read.
@@ -75,15 +88,50 @@ enum Writing {
 
 impl<I> TlsStream<I> {
     pub(crate) fn new(io: I, config: Arc<ServerConfig>) -> io::Result<Self> {
-        Ok(Self {
+        Session::new(config).map(|session| Self::of(io, session))
+    }
+
+    fn of(io: I, session: Session) -> Self {
+        Self {
             io,
-            session: UnbufferedServerConnection::new(config).map_err(io::Error::other)?,
-            name: None,
+            session,
             input: Input::default(),
             output: Output::default(),
             reading: Reading::Open,
             writing: Writing::Open,
+        }
+    }
+
+    /// Whether another server can go on with the session now.
+    pub(crate) fn can_move(&self) -> bool {
+        self.session.can_move()
+            && matches!(self.reading, Reading::Open)
+            && self.writing == Writing::Open
+            && self.output.is_empty()
+    }
+
+    /// Takes the session from the socket. Call it if [`TlsStream::can_move`]. `None`, and the
+    /// connection is lost, if rustls does not give away the session.
+    pub(crate) fn detach(mut self, terms: &Terms) -> Option<Detached<I>> {
+        let session = self.session.into_taken()?;
+        let record = SessionRecord::new(session, self.input.sealed(), terms);
+        Some(Detached {
+            io: self.io,
+            session: Secret::of_record(&record),
+            plain: self.input.take_plain(),
         })
+    }
+
+    /// Goes on where another server was. `None` if the record is not valid, or if this server would
+    /// not have agreed on such a session.
+    pub(crate) fn attach(detached: Detached<I>, terms: &Terms) -> Option<Self> {
+        let Detached { io, session, plain } = detached;
+        let record: SessionRecord = codec::from_bytes(&session).ok()?;
+        let (session, sealed) = record.session(terms)?;
+        let mut stream = Self::of(io, Session::Taken(Box::new(session)));
+        stream.input.keep(&sealed).ok()?;
+        stream.input.begin_with(&plain);
+        Some(stream)
     }
 
     pub(crate) fn io(&self) -> &I {
@@ -100,14 +148,18 @@ impl<I> TlsStream<I> {
         (self.io, self.output)
     }
 
-    /// What was agreed on.
-    pub(crate) fn session(&self) -> &CommonState {
+    pub(crate) fn session(&self) -> &Session {
         &self.session
     }
 
-    /// The name that the client asked for, in lower case.
-    pub(crate) fn server_name(&self) -> Option<&str> {
-        self.name.as_deref()
+    /// Removes the plaintext that waits.
+    pub(crate) fn take_plain(&mut self) -> Bytes {
+        self.input.take_plain()
+    }
+
+    /// The next reads return these bytes first, which were read before.
+    pub(crate) fn put_back(&mut self, plain: &[u8]) {
+        self.input.begin_with(plain);
     }
 
     /// Whether the next read returns at once, and reads nothing from the socket.
@@ -121,76 +173,10 @@ impl<I> TlsStream<I> {
         self.input.held() + self.output.held()
     }
 
-    /// Gives rustls these bytes and does what it asks for. Returns how many bytes are used. The
-    /// plaintext goes into `buf`, and what `buf` has no space for into the input.
-    fn decrypt(&mut self, bytes: &mut [u8], buf: &mut ReadBuf<'_>) -> io::Result<usize> {
-        let mut used = 0;
-        loop {
-            let status = self.session.process_tls_records(&mut bytes[used..]);
-            let UnbufferedStatus { mut discard, state } = status;
-            let mut needs_more = false;
-            match state.map_err(invalid)? {
-                ConnectionState::ReadTraffic(mut records) => {
-                    while let Some(record) = records.next_record() {
-                        let record = record.map_err(invalid)?;
-                        discard += record.discard;
-                        self.input.put(record.payload, buf);
-                    }
-                }
-                ConnectionState::EncodeTlsData(mut data) => self.output.append(&mut data)?,
-                // It is in the output.
-                ConnectionState::TransmitTlsData(data) => data.done(),
-                // What follows is ignored (RFC 8446 6.1).
-                ConnectionState::PeerClosed | ConnectionState::Closed => {
-                    self.reading = Reading::Ended;
-                    return Ok(bytes.len());
-                }
-                ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => {
-                    needs_more = true;
-                }
-                _ => return Err(io::Error::other(UNEXPECTED)),
-            }
-            used += discard;
-            if needs_more {
-                return Ok(used);
-            }
-        }
-    }
-
-    /// Encrypts bytes into `out`. Returns how many were encrypted, and the length of the records.
-    fn encrypt(&mut self, slices: &[IoSlice<'_>], out: &mut [u8]) -> io::Result<(usize, usize)> {
-        let mut len = 0;
-        loop {
-            let status = self.session.process_tls_records(self.input.sealed());
-            let UnbufferedStatus { discard, state } = status;
-            match state.map_err(invalid)? {
-                ConnectionState::WriteTraffic(mut traffic) => {
-                    let (taken, sealed) = output::seal(&mut traffic, slices, &mut out[len..])?;
-                    return Ok((taken, len + sealed));
-                }
-                ConnectionState::EncodeTlsData(mut data) => {
-                    len += data.encode(&mut out[len..]).map_err(io::Error::other)?;
-                }
-                ConnectionState::TransmitTlsData(data) => data.done(),
-                _ => return Err(io::Error::other(UNEXPECTED)),
-            }
-            self.input.discard(discard);
-        }
-    }
-
     /// The session has failed. Puts the alert into the output, if there is one.
     fn fail(&mut self, error: io::Error) {
         self.input.discard_sealed();
-        while self.session.wants_write() {
-            // rustls gives away the alert before it looks at the input.
-            let state = self.session.process_tls_records(&mut []).state;
-            let Ok(ConnectionState::EncodeTlsData(mut data)) = state else {
-                break;
-            };
-            if self.output.append(&mut data).is_err() {
-                break;
-            }
-        }
+        self.session.last_words(&mut self.output);
         self.reading = Reading::Failed(error);
     }
 
@@ -218,10 +204,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> TlsStream<I> {
             if is_done {
                 return Poll::Ready(Ok(()));
             }
-            let receive = || self.poll_receive(cx, &mut ReadBuf::new(&mut []));
-            let (received, name) = with_asked_name(receive);
-            self.name = self.name.take().or(name);
-            ready!(received)?;
+            ready!(self.poll_receive(cx, &mut ReadBuf::new(&mut [])))?;
         }
     }
 
@@ -262,9 +245,15 @@ impl<I: AsyncRead + AsyncWrite + Unpin> TlsStream<I> {
             return Poll::Ready(Ok(()));
         };
         let bytes = &mut scratch[input::SEALED_MAX - joined..input::SEALED_MAX + came];
-        let kept = self
-            .decrypt(bytes, buf)
-            .and_then(|used| self.input.keep(&bytes[used..]));
+        let (input, output) = (&mut self.input, &mut self.output);
+        let decrypted = self.session.decrypt(bytes, input, buf, output);
+        let kept = decrypted.and_then(|decrypted| match decrypted {
+            Decrypted::Used(used) => self.input.keep(&bytes[used..]),
+            Decrypted::All => {
+                self.reading = Reading::Ended;
+                self.input.keep(&[])
+            }
+        });
         if let Err(error) = kept {
             self.fail(error);
         }
@@ -280,7 +269,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> TlsStream<I> {
         ready!(self.output.poll_send(&mut self.io, cx))?;
         self.check_writable()?;
         let mut scratch = output::scratch();
-        match self.encrypt(slices, &mut scratch) {
+        let encrypted = self.session.encrypt(slices, &mut self.input, &mut scratch);
+        match encrypted {
             Ok((taken, sealed)) => {
                 self.output.send(&scratch[..sealed], &mut self.io, cx)?;
                 Poll::Ready(Ok(taken))
@@ -355,11 +345,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<I> {
         let this = &mut *self;
         if this.check_writable().is_ok() {
             this.writing = Writing::Closed;
-            let sealed = this.input.sealed();
-            let state = this.session.process_tls_records(sealed).state;
-            if let Ok(ConnectionState::WriteTraffic(traffic)) = state {
-                this.output.close(traffic)?;
-            }
+            this.session.close(&mut this.input, &mut this.output)?;
         }
         ready!(this.output.poll_send(&mut this.io, cx))?;
         match ready!(Pin::new(&mut this.io).poll_shutdown(cx)) {
@@ -368,10 +354,6 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<I> {
             shut => Poll::Ready(shut),
         }
     }
-}
-
-fn invalid(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 #[cfg(test)]

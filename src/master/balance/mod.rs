@@ -18,7 +18,6 @@ use crate::master::balance::deferring::Deferring;
 use crate::master::balance::shedding::Shedding;
 use crate::master::balance::siblings::Told;
 use crate::master::listeners::Listeners;
-use crate::master::tls::Secrets;
 use crate::protocol::channel::SHARE_TERM;
 use crate::sys::clock;
 
@@ -38,9 +37,8 @@ pub(super) struct Balancing {
 }
 
 impl Balancing {
-    pub(super) fn new(config: &Config, secrets: Option<&Secrets>, listeners: &Listeners) -> Self {
-        // TLS connections cannot move.
-        let moves = config.balance == Balance::Even && secrets.is_none();
+    pub(super) fn new(config: &Config, listeners: &Listeners) -> Self {
+        let moves = config.balance == Balance::Even;
         let has_own_listeners = listeners.slots() > 0;
         let defers = config.defer_accept == DeferAccept::Auto && has_own_listeners;
         Self {
@@ -79,7 +77,7 @@ mod tests {
 
     fn looks_at(workers: usize, config: &Config) -> bool {
         let listeners = Listeners::open(config, NonZeroU16::MIN, Inherited::default());
-        let balancing = Balancing::new(config, None, &listeners.expect("a free port"));
+        let balancing = Balancing::new(config, &listeners.expect("a free port"));
         balancing.next_look(workers).is_some()
     }
 

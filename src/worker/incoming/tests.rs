@@ -2,11 +2,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::pin::pin;
 
-use bytes::Bytes;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::time::timeout;
 
 use super::*;
+use crate::moved::Moved;
 use crate::protocol::inbox::{Inbox, Note, Reason, Sender};
 use crate::stats::Count;
 use crate::sys::listener::listen_again;
@@ -157,8 +157,7 @@ impl Fixture {
             reason: Reason::HandedOver,
             local: Address::Tcp(address(&self.elsewhere)),
             forwarded: None,
-            http2: None,
-            read_ahead: Bytes::new(),
+            moved: Moved::default(),
         };
         let sender = self.inbox.sender().try_clone_to_owned().expect("a number");
         Sender::new(sender).send(connection, &note).expect("room");

@@ -20,10 +20,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::{Sleep, sleep};
 
 use crate::drain::Idle;
+use crate::moved::Moved;
 use crate::protocol::channel::SiblingEnds;
 use crate::protocol::inbox::{Note, Reason, Sender};
 use crate::protocol::scoreboard::PageView;
@@ -138,8 +138,7 @@ impl Placing {
             reason: Reason::Placed,
             local: (*accepted.local).clone(),
             forwarded: None,
-            http2: None,
-            read_ahead: Bytes::new(),
+            moved: Moved::default(),
         };
         let sibling = &mut self.siblings[at];
         sibling.note_given(now);

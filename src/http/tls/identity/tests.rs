@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore};
 use tempfile::TempDir;
 
 use super::*;
-use crate::http::tls::certificates::with_asked_name;
+use crate::http::tls::learned::Learned;
 use crate::http::tls::validity::tests::ocsp_response;
 
 /// A valid certificate and key, and a directory for files.
@@ -396,8 +396,9 @@ fn a_name_with_a_dot_at_its_end_is_the_same_name() {
     let mut acceptor = Acceptor::default();
     acceptor.read_tls(&mut &hello[..]).expect("memory");
     let accepted = acceptor.accept().ok().flatten().expect("a client's hello");
-    let (chosen, name) = with_asked_name(|| certificates.resolve(accepted.client_hello()));
-    assert_eq!(name.as_deref(), Some("example.org"));
+    let mut learned = Learned::NOTHING;
+    let chosen = learned.during(|| certificates.resolve(accepted.client_hello()));
+    assert_eq!(learned.name.as_deref(), Some("example.org"));
     assert!(chosen.is_some_and(|chosen| Arc::ptr_eq(&chosen, wanted)));
 }
 

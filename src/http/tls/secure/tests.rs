@@ -1,3 +1,4 @@
+mod handing_over;
 mod opening;
 mod slow;
 
@@ -19,15 +20,32 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::http::{Acceptor, ClientAuth, Http, Tls, TlsHandshake, TlsVersion};
+use crate::http::{Acceptor, ClientAuth, Http, Tls, TlsHandshake, TlsInfo, TlsVersion};
 use crate::keyring::{Key, Keyring};
 
 /// Nothing takes this long.
 const CEILING: Duration = Duration::from_secs(10);
 
-struct Tcp(TcpStream);
+struct Tcp {
+    stream: TcpStream,
+    /// What another server knew.
+    moved: Option<Moved>,
+}
+
+impl Tcp {
+    fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            moved: None,
+        }
+    }
+}
 
 impl Socket for Tcp {
+    fn take_tls(&mut self) -> Option<Moved> {
+        self.moved.take()
+    }
+
     fn info(&self) -> ConnectionInfo {
         let local = crate::address::Address::Unix("/".into());
         ConnectionInfo::new(crate::address::Peer::Unix, local)
@@ -35,17 +53,17 @@ impl Socket for Tcp {
 
     fn has_unread(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
-        SockRef::from(&self.0)
+        SockRef::from(&self.stream)
             .peek(&mut byte)
             .is_ok_and(|len| len > 0)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_read_ready(cx).map(drop)
+        self.stream.poll_read_ready(cx).map(drop)
     }
 
     fn closed(&self) -> Closed {
-        Closed::of(self.0.ready(Closed::INTEREST))
+        Closed::of(self.stream.ready(Closed::INTEREST))
     }
 }
 
@@ -55,7 +73,7 @@ impl AsyncRead for Tcp {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
@@ -65,15 +83,15 @@ impl AsyncWrite for Tcp {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -139,7 +157,7 @@ impl Peers {
         let address = listener.local_addr().expect("bound");
         let client = TcpStream::connect(address).await.expect("it listens");
         let (stream, _) = listener.accept().await.expect("it has connected");
-        (client, self.acceptor.accept(Tcp(stream)))
+        (client, self.acceptor.accept(Tcp::new(stream)))
     }
 
     /// A connection whose socket buffers have a few kilobytes.
@@ -152,7 +170,7 @@ impl Peers {
         let (stream, _) = listener.accept().await.expect("it has connected");
         let socket = SockRef::from(&stream);
         socket.set_send_buffer_size(1).expect("the least");
-        (client, self.acceptor.accept(Tcp(stream)))
+        (client, self.acceptor.accept(Tcp::new(stream)))
     }
 
     async fn opened(&self) -> (tokio_rustls::client::TlsStream<TcpStream>, Secure<Tcp>) {

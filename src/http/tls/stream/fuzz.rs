@@ -1,10 +1,10 @@
 //! A client of rustls and a transport that divides, delays, changes and cuts what they send, as the
-//! input says. What arrives is what was sent. Of a client whose bytes were changed or cut, nothing
-//! arrives that it has not sent.
+//! input says. Other servers go on with the session. What arrives is what was sent. Of a client
+//! whose bytes were changed or cut, nothing arrives that it has not sent.
 
 use rustls::version::{TLS12, TLS13};
 
-use super::wire::{ALL, Pair, client_config, server_config};
+use super::wire::{ALL, Pair, client_config, server_config_of_suite};
 use super::*;
 use crate::fuzz;
 
@@ -77,7 +77,7 @@ impl Run<'_> {
     }
 
     fn step(&mut self, what: u8) {
-        match what % 12 {
+        match what % 13 {
             0 | 1 => {
                 let len = self.len();
                 let plain = self.up.make(len);
@@ -120,6 +120,9 @@ impl Run<'_> {
                     *byte ^= 1 << (at % 8);
                     self.transport = Transport::Wrong;
                 }
+            }
+            11 => {
+                self.pair.move_session();
             }
             _ => {
                 let cut = self.len();
@@ -244,7 +247,10 @@ fn streams() {
             client.max_fragment_size = Some(32 + usize::from(first >> 2) * 8);
         }
         let mut run = Run {
-            pair: Pair::new(server_config(version), client),
+            pair: Pair::new(
+                server_config_of_suite(version, usize::from(first >> 3)),
+                client,
+            ),
             input,
             phase: Phase::Handshake,
             delayed: Vec::new(),

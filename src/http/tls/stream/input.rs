@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 use std::io;
+use std::mem;
 
+use bytes::Bytes;
 use tokio::io::ReadBuf;
 
 use crate::pool::Scratch;
@@ -18,11 +20,11 @@ const READ_MAX: usize = 66 * 1024;
 const STEP: usize = 4 * 1024;
 
 /// The type, the version and the length of a record (RFC 8446 5.1).
-const HEADER: usize = 5;
+pub(super) const HEADER: usize = 5;
 
 /// The longest record that rustls takes: TLS 1.2 allows 2,048 bytes more than the plaintext (RFC
 /// 5246 6.2.3).
-const RECORD_MAX: usize = HEADER + 16 * 1024 + 2048;
+pub(super) const RECORD_MAX: usize = HEADER + 16 * 1024 + 2048;
 
 thread_local! {
     static RECEIVED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -31,6 +33,13 @@ thread_local! {
 /// The buffer to read into and to decrypt in. The first [`SEALED_MAX`] bytes are for what waits.
 pub(super) fn scratch() -> Scratch {
     Scratch::take(&RECEIVED, SEALED_MAX + READ_MAX)
+}
+
+/// How many of the client's bytes were used.
+pub(super) enum Decrypted {
+    Used(usize),
+    /// All: the client has sent `close_notify`, and what follows is ignored (RFC 8446 6.1).
+    All,
 }
 
 #[derive(Default)]
@@ -65,6 +74,19 @@ impl Input {
         self.read += count;
         if self.read == self.plain.len() {
             (self.plain, self.read) = (Vec::new(), 0);
+        }
+    }
+
+    /// Removes the decrypted bytes that wait.
+    pub(super) fn take_plain(&mut self) -> Bytes {
+        let read = mem::take(&mut self.read);
+        Bytes::from(mem::take(&mut self.plain)).slice(read..)
+    }
+
+    /// These decrypted bytes come before those that wait.
+    pub(super) fn begin_with(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.plain = [bytes, &self.take_plain()].concat();
         }
     }
 
@@ -128,7 +150,7 @@ impl Input {
 }
 
 /// The length of the record that begins so, if its header is complete.
-fn record_len(sealed: &[u8]) -> Option<usize> {
+pub(super) fn record_len(sealed: &[u8]) -> Option<usize> {
     let [_, _, _, high, low] = *sealed.first_chunk::<HEADER>()?;
     Some(HEADER + usize::from(u16::from_be_bytes([high, low])))
 }

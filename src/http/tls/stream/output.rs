@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use rustls::unbuffered::{EncodeError, EncodeTlsData, WriteTraffic};
 use tokio::io::AsyncWrite;
 
+use crate::error::BoxError;
 use crate::pool::Scratch;
 
 /// The most plaintext in a record (RFC 8446 5.1).
@@ -54,6 +55,11 @@ impl Output {
             encoded.map_err(io::Error::other)?;
         }
         Ok(())
+    }
+
+    /// Adds encrypted bytes.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Adds `close_notify`.
@@ -118,17 +124,17 @@ impl Output {
     }
 }
 
-/// Encrypts at most [`PLAIN_MAX`] bytes into `out`. Returns their number, and the length of the
-/// records.
+/// Encrypts at most [`PLAIN_MAX`] bytes into `out` by `encrypt`, which makes records and returns
+/// their length. Returns the number of bytes, and the length of all records.
 /// The records are full except the last: what would begin a short record is copied together. If
-/// rustls fails after some records, they are sent: their numbers are used.
-pub(super) fn seal<T>(
-    traffic: &mut WriteTraffic<'_, T>,
+/// `encrypt` fails after some records, they are sent: their numbers are used.
+pub(super) fn seal<E: Into<BoxError>>(
+    mut encrypt: impl FnMut(&[u8], &mut [u8]) -> Result<usize, E>,
     slices: &[IoSlice<'_>],
     out: &mut [u8],
 ) -> io::Result<(usize, usize)> {
     let (mut taken, mut sealed) = (0, 0);
-    let mut encrypt = |plain: &[u8]| match traffic.encrypt(plain, &mut out[sealed..]) {
+    let mut encrypt = |plain: &[u8]| match encrypt(plain, &mut out[sealed..]) {
         Ok(len) => {
             sealed += len;
             taken += plain.len();

@@ -5,12 +5,14 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
 use rcgen::generate_simple_self_signed;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::server::NoServerSessionStorage;
 use rustls::{
@@ -19,7 +21,9 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::http::tls::crypto::provider;
-use crate::http::tls::stream::TlsStream;
+use crate::http::tls::identity::ClientPolicy;
+use crate::http::tls::learned::SecretsLog;
+use crate::http::tls::stream::{Terms, TlsStream};
 
 /// All limits of the transport that are not set.
 pub(super) const ALL: usize = usize::MAX;
@@ -113,13 +117,35 @@ static CONFIGS: LazyLock<(ServerConfig, ClientConfig)> = LazyLock::new(|| {
 
 /// The server's configuration, with this version only.
 pub(super) fn server_config(version: &'static SupportedProtocolVersion) -> ServerConfig {
+    server_config_with(version, provider())
+}
+
+/// That with one cipher suite: each version has three for the kind of key of the certificate.
+pub(super) fn server_config_of_suite(
+    version: &'static SupportedProtocolVersion,
+    at: usize,
+) -> ServerConfig {
+    let mut provider = CryptoProvider::clone(&provider());
+    let suites = &mut provider.cipher_suites;
+    suites.retain(|suite| suite.version() == version);
+    suites.swap(0, at % 3);
+    suites.truncate(1);
+    server_config_with(version, Arc::new(provider))
+}
+
+fn server_config_with(
+    version: &'static SupportedProtocolVersion,
+    provider: Arc<CryptoProvider>,
+) -> ServerConfig {
     let server = &CONFIGS.0;
-    let mut config = ServerConfig::builder_with_provider(provider())
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[version])
         .expect("the provider has it")
         .with_no_client_auth()
         .with_cert_resolver(Arc::clone(&server.cert_resolver));
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.enable_secret_extraction = true;
+    config.key_log = Arc::new(SecretsLog);
     config
 }
 
@@ -130,6 +156,7 @@ pub(super) fn client_config() -> ClientConfig {
 /// The stream, and its client.
 pub(super) struct Pair {
     pub(super) server: TlsStream<Wire>,
+    config: Arc<ServerConfig>,
     pub(super) client: ClientConnection,
     pub(super) net: Rc<RefCell<Net>>,
     /// What the client has received.
@@ -151,12 +178,14 @@ impl Pair {
         };
         let net = Rc::new(RefCell::new(net));
         let wire = Wire(Rc::clone(&net));
+        let config = Arc::new(server);
         let name = ServerName::try_from("localhost").expect("a name");
         let client = ClientConnection::new(Arc::new(client), name);
         let mut client = client.expect("a configuration");
         client.set_buffer_limit(None);
         Self {
-            server: TlsStream::new(wire, Arc::new(server)).expect("a configuration"),
+            server: TlsStream::new(wire, Arc::clone(&config)).expect("a configuration"),
+            config,
             client,
             net,
             received: Vec::new(),
@@ -179,6 +208,28 @@ impl Pair {
                 return opened.expect("the client is right");
             }
         }
+    }
+
+    /// What the servers agree on.
+    pub(super) fn terms(&self) -> Terms {
+        Terms {
+            suites: self.config.crypto_provider().cipher_suites.clone(),
+            policy: ClientPolicy::default(),
+        }
+    }
+
+    /// Another server goes on with the session, if it can move. Returns whether it can.
+    pub(super) fn move_session(&mut self) -> bool {
+        if !self.server.can_move() {
+            return false;
+        }
+        let wire = Wire(Rc::clone(&self.net));
+        let another = TlsStream::new(wire, Arc::clone(&self.config)).expect("a configuration");
+        let terms = self.terms();
+        let detached = mem::replace(&mut self.server, another).detach(&terms);
+        let attached = TlsStream::attach(detached.expect("it can move"), &terms);
+        self.server = attached.expect("it is valid");
+        true
     }
 
     pub(super) fn handshake(&mut self) -> Poll<io::Result<()>> {

@@ -2,9 +2,13 @@
 
 use bytes::Bytes;
 
+use crate::secret::Secret;
+
 /// What one server knows of a connection, and the next one needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
+    /// The session of TLS, as a record. What follows was decrypted.
+    pub(crate) tls: Option<Secret>,
     /// What an HTTP/2 client will not send again, as a record. `None` in HTTP/1, and before the
     /// first byte.
     pub(crate) http2: Option<Bytes>,

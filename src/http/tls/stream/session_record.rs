@@ -1,0 +1,129 @@
+//! A session that moves to another server, as a record.
+
+use bytes::Bytes;
+use rustls::SupportedCipherSuite;
+
+use crate::codec::record;
+use crate::http::info::tls::{TlsHandshake, TlsInfo, TlsVersion};
+use crate::http::tls::identity::ClientPolicy;
+use crate::http::tls::stream::taken_session::TakenSession;
+use crate::http::tls::stream::traffic::Traffic;
+use crate::secret::Secret;
+
+/// What a server agrees on. A session goes on only at a server that would have agreed on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    /// The cipher suites of the versions that it speaks.
+    pub(crate) suites: Vec<SupportedCipherSuite>,
+    /// Which clients it takes.
+    pub(crate) policy: ClientPolicy,
+}
+
+/// A session, without its socket.
+pub(super) struct SessionRecord {
+    /// The number of the cipher suite.
+    suite: u16,
+    /// That of the server where it began.
+    policy: Bytes,
+    received: TrafficRecord,
+    sent: TrafficRecord,
+    /// The beginning of a record of the client.
+    sealed: Bytes,
+    alpn: Option<String>,
+    server_name: Option<String>,
+    client_certificates: Vec<Bytes>,
+    is_resumed: bool,
+}
+
+record!(SessionRecord {
+    suite,
+    policy,
+    received,
+    sent,
+    sealed,
+    alpn,
+    server_name,
+    client_certificates,
+    is_resumed,
+});
+
+/// What [`Traffic`] is made of.
+struct TrafficRecord {
+    secret: Secret,
+    iv: Bytes,
+    next: u64,
+}
+
+record!(TrafficRecord { secret, iv, next });
+
+impl SessionRecord {
+    /// `sealed` is what waits for the rest of its record.
+    pub(super) fn new(session: TakenSession, sealed: &[u8], terms: &Terms) -> Self {
+        let (received, sent, info) = session.into_parts();
+        let TlsInfo {
+            version: _,
+            alpn,
+            server_name,
+            client_certificates,
+            handshake,
+        } = info;
+        Self {
+            suite: sent.suite().suite().into(),
+            policy: Bytes::copy_from_slice(&terms.policy),
+            received: TrafficRecord::of(&received),
+            sent: TrafficRecord::of(&sent),
+            sealed: Bytes::copy_from_slice(sealed),
+            alpn,
+            server_name,
+            client_certificates: client_certificates.into_iter().map(Bytes::from).collect(),
+            is_resumed: handshake == TlsHandshake::Resumed,
+        }
+    }
+
+    /// The session, and what waits for the rest of its record. `None` if it is not valid, or if
+    /// these are not the terms of a server that would have agreed on it.
+    pub(super) fn session(self, terms: &Terms) -> Option<(TakenSession, Bytes)> {
+        if self.policy != terms.policy[..] {
+            return None;
+        }
+        let mut suites = terms.suites.iter().copied();
+        let suite = suites.find(|suite| u16::from(suite.suite()) == self.suite)?;
+        let certificates = self.client_certificates.into_iter();
+        let info = TlsInfo {
+            version: version_of(suite),
+            alpn: self.alpn,
+            server_name: self.server_name,
+            client_certificates: certificates.map(Vec::from).collect(),
+            handshake: match self.is_resumed {
+                true => TlsHandshake::Resumed,
+                false => TlsHandshake::Full,
+            },
+        };
+        let (received, sent) = (self.received.traffic(suite)?, self.sent.traffic(suite)?);
+        Some((TakenSession::new(received, sent, info), self.sealed))
+    }
+}
+
+impl TrafficRecord {
+    fn of(traffic: &Traffic) -> Self {
+        Self {
+            secret: traffic.secret().clone(),
+            iv: Bytes::copy_from_slice(traffic.iv()),
+            next: traffic.next(),
+        }
+    }
+
+    fn traffic(self, suite: SupportedCipherSuite) -> Option<Traffic> {
+        Traffic::new(suite, self.secret, &self.iv, self.next)
+    }
+}
+
+fn version_of(suite: SupportedCipherSuite) -> TlsVersion {
+    match suite {
+        SupportedCipherSuite::Tls13(_) => TlsVersion::Tls13,
+        SupportedCipherSuite::Tls12(_) => TlsVersion::Tls12,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::Poll;
+
+use rustls::version::{TLS12, TLS13};
+use rustls::{AlertDescription, CipherSuite};
+use tokio::io::ReadBuf;
+
+use super::*;
+use crate::http::tls::crypto::provider;
+use crate::http::tls::stream::input::Input;
+use crate::http::tls::stream::output::Output;
+use crate::http::tls::stream::taken_session::TakenSession;
+use crate::http::tls::stream::wire::{ALL, Pair, Wire, client_config, server_config_of_suite};
+use crate::http::tls::stream::{Detached, TlsStream};
+
+/// Each version with each of its ciphers.
+fn pairs() -> impl Iterator<Item = Pair> {
+    [&TLS12, &TLS13].into_iter().flat_map(|version| {
+        (0..3).map(move |suite| {
+            let mut pair = Pair::new(server_config_of_suite(version, suite), client_config());
+            pair.open();
+            pair
+        })
+    })
+}
+
+fn moves(pair: &mut Pair) {
+    assert!(pair.move_session(), "it can move");
+}
+
+fn exchange(pair: &mut Pair, bytes: &[u8]) {
+    pair.send_plain(bytes);
+    assert_eq!(pair.read_all(100), bytes);
+    assert!(matches!(pair.write(bytes), Poll::Ready(Ok(written)) if written == bytes.len()));
+    pair.received.clear();
+    pair.take(ALL).expect("the server is right");
+    assert_eq!(pair.received, bytes);
+}
+
+#[test]
+fn a_session_goes_on_at_other_servers() {
+    for mut pair in pairs() {
+        let before = pair.server.session().info();
+        exchange(&mut pair, b"at the first server");
+        for _ in 0..3 {
+            moves(&mut pair);
+            assert_eq!(pair.server.session().info(), before);
+            exchange(&mut pair, b"a request");
+            exchange(&mut pair, &[7; 40_000]);
+            assert_eq!(pair.server.held(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_has_come_and_was_not_read_moves_too() {
+    for mut pair in pairs() {
+        pair.send_plain(b"whole");
+        let first = pair.read(2);
+        assert!(
+            matches!(&first, Poll::Ready(Ok(bytes)) if bytes == b"wh"),
+            "{first:?}"
+        );
+        pair.send_plain(b"divided");
+        let rest = pair.net.borrow_mut().up.split_off(9);
+        assert_eq!(pair.read_all(3), b"ole");
+        moves(&mut pair);
+        pair.net.borrow_mut().up.extend(rest);
+        pair.server.put_back(b"read before, ");
+        assert_eq!(pair.read_all(100), b"read before, divided");
+        exchange(&mut pair, b"more");
+    }
+}
+
+#[test]
+fn keys_change_before_and_after_a_move() {
+    for suite in 0..3 {
+        let mut pair = Pair::new(server_config_of_suite(&TLS13, suite), client_config());
+        pair.open();
+        for _ in 0..3 {
+            for _ in 0..2 {
+                pair.client.refresh_traffic_keys().expect("it is open");
+                exchange(&mut pair, b"under other keys");
+            }
+            moves(&mut pair);
+        }
+    }
+}
+
+#[test]
+fn a_session_stays_until_the_client_has_the_key_update_that_it_has_asked_for() {
+    let mut pair = Pair::opened(&TLS13);
+    for _ in 0..2 {
+        pair.client.refresh_traffic_keys().expect("it is open");
+        pair.send();
+        assert!(pair.read(1).is_pending());
+        assert!(!pair.move_session(), "the server owes it");
+        exchange(&mut pair, b"data");
+        moves(&mut pair);
+    }
+}
+
+#[test]
+fn a_wrong_record_gets_an_alert_from_the_next_server_too() {
+    for mut pair in pairs() {
+        moves(&mut pair);
+        pair.send_plain(b"right");
+        pair.send_plain(b"wrong");
+        *pair.net.borrow_mut().up.back_mut().expect("a tag") ^= 1;
+        let read = pair.read(100);
+        assert!(
+            matches!(&read, Poll::Ready(Ok(bytes)) if bytes == b"right"),
+            "{read:?}"
+        );
+        assert!(matches!(pair.read(100), Poll::Ready(Err(_))));
+        assert!(matches!(pair.write(b"no"), Poll::Ready(Err(_))));
+        let alert = pair.take(ALL);
+        let expected = rustls::Error::AlertReceived(AlertDescription::BadRecordMac);
+        assert_eq!(alert, Err(expected));
+        assert!(!pair.server.can_move());
+    }
+}
+
+#[test]
+fn both_sides_can_end_a_session_that_has_moved() {
+    for mut pair in pairs() {
+        moves(&mut pair);
+        pair.send_plain(b"last");
+        pair.client.send_close_notify();
+        pair.send();
+        assert_eq!(pair.read_all(100), b"last");
+        assert!(!pair.server.can_move(), "the next server would not know");
+        assert!(matches!(pair.write(b"response"), Poll::Ready(Ok(8))));
+        assert!(matches!(pair.shutdown(), Poll::Ready(Ok(()))));
+        pair.take(ALL).expect("the server is right");
+        assert_eq!(pair.received, b"response");
+        let state = pair.client.process_new_packets().expect("no error");
+        assert!(state.peer_has_closed());
+    }
+}
+
+#[test]
+fn no_session_goes_on_where_it_would_not_have_begun() {
+    let pair = Pair::opened(&TLS13);
+    let terms = pair.terms();
+    let Detached { io, session, .. } = pair.server.detach(&terms).expect("it can move");
+    let attach = |session: &[u8], terms: &Terms| {
+        let detached = Detached {
+            io: Wire(Rc::clone(&io.0)),
+            session: Secret::new(session),
+            plain: Bytes::new(),
+        };
+        TlsStream::attach(detached, terms).is_some()
+    };
+    assert!(attach(&session, &terms));
+    let other_clients = Terms {
+        policy: [1; 32],
+        ..terms.clone()
+    };
+    assert!(!attach(&session, &other_clients));
+    let other_ciphers = Terms {
+        suites: Vec::new(),
+        ..terms.clone()
+    };
+    assert!(!attach(&session, &other_ciphers));
+    for length in 0..session.len() {
+        assert!(!attach(&session[..length], &terms), "{length}");
+    }
+}
+
+/// Both ends of a session, each of whose keys has encrypted so many records.
+fn ends(suite: SupportedCipherSuite, secret: usize, records: u64) -> [TakenSession; 2] {
+    let info = |version| TlsInfo {
+        version,
+        alpn: None,
+        server_name: None,
+        client_certificates: Vec::new(),
+        handshake: TlsHandshake::Full,
+    };
+    [[1, 2], [2, 1]].map(|secrets| {
+        let [received, sent] = secrets.map(|byte| {
+            let secret = Secret::new(&vec![byte; secret]);
+            Traffic::new(suite, secret, &[byte; 12], records).expect("they are long enough")
+        });
+        TakenSession::new(received, sent, info(version_of(suite)))
+    })
+}
+
+/// What the other end reads of these bytes in one write.
+fn passed(from: &mut TakenSession, to: &mut TakenSession, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut out = vec![0; 1000];
+    let (_, len) = from.encrypt(&[IoSlice::new(bytes)], &mut out)?;
+    let (mut input, mut output) = (Input::default(), Output::default());
+    let mut nothing = ReadBuf::new(&mut []);
+    to.decrypt(&mut out[..len], &mut input, &mut nothing, &mut output)?;
+    Ok(input.take_plain().to_vec())
+}
+
+#[test]
+fn a_key_that_is_used_up_is_replaced_in_tls_1_3_and_ends_the_session_in_tls_1_2() {
+    const AES_128_GCM: [CipherSuite; 2] = [
+        CipherSuite::TLS13_AES_128_GCM_SHA256,
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ];
+    for name in AES_128_GCM {
+        let suites = &provider().cipher_suites;
+        let suite = suites.iter().find(|suite| suite.suite() == name);
+        let suite = *suite.expect("each provider has it");
+        let (secret, limit, is_tls13) = match suite {
+            SupportedCipherSuite::Tls13(suite) => (32, suite.common.confidentiality_limit, true),
+            SupportedCipherSuite::Tls12(suite) => (16, suite.common.confidentiality_limit, false),
+        };
+        let [mut server, mut client] = ends(suite, secret, limit - 1);
+        let last = passed(&mut server, &mut client, b"last under this key");
+        assert_eq!(last.expect("one is left"), b"last under this key");
+        let next = passed(&mut server, &mut client, b"first under the next");
+        match is_tls13 {
+            true => assert_eq!(next.expect("there is another"), b"first under the next"),
+            false => assert!(next.is_err(), "there is no other"),
+        }
+    }
+}

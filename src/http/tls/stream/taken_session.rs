@@ -1,0 +1,188 @@
+//! A session that another server opened. rustls cannot go on with a session of another process, so
+//! the records are ours: data, alerts and key updates (RFC 8446 4.6.3, 5 and 6; RFC 5246 6 and
+//! 7.2). The handshake, with all that is chosen and verified in it, was rustls'.
+
+use std::io::{self, IoSlice};
+
+use tokio::io::ReadBuf;
+
+use crate::http::info::tls::{TlsInfo, TlsVersion};
+use crate::http::tls::stream::input::{Decrypted, Input, RECORD_MAX, record_len};
+use crate::http::tls::stream::output::{self, Output};
+use crate::http::tls::stream::traffic::{
+    ALERT, ALERT_MAX, APPLICATION_DATA, Alert, HANDSHAKE, PLAIN_MAX, Traffic,
+};
+
+/// A key update: the type of the message, its length, and whether the other side is asked for one.
+const UPDATE_NOT_REQUESTED: &[u8] = &[24, 0, 0, 1, 0];
+const UPDATE_REQUESTED: &[u8] = &[24, 0, 0, 1, 1];
+
+/// The level of an alert that is no error in TLS 1.2.
+const WARNING: u8 = 1;
+
+/// The alert of a client that has given up what it did. It is no error in TLS 1.3 either.
+const USER_CANCELED: u8 = 90;
+
+pub(crate) struct TakenSession {
+    received: Traffic,
+    sent: Traffic,
+    /// The client has asked for a key update. It gets one before the next data.
+    owes_update: bool,
+    info: TlsInfo,
+}
+
+/// Why a session fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// The client gets this alert.
+    Wrong(Alert),
+    /// The client has sent this alert.
+    Alerted(u8),
+}
+
+/// What was in a record.
+enum Opened<'a> {
+    Data(&'a [u8]),
+    /// Something that the session has dealt with.
+    Nothing,
+    /// The client sends nothing more.
+    End,
+}
+
+impl TakenSession {
+    pub(super) fn new(received: Traffic, sent: Traffic, info: TlsInfo) -> Self {
+        Self {
+            received,
+            sent,
+            owes_update: false,
+            info,
+        }
+    }
+
+    pub(super) fn info(&self) -> &TlsInfo {
+        &self.info
+    }
+
+    pub(super) fn can_move(&self) -> bool {
+        !self.owes_update
+    }
+
+    /// The traffic that is received and that is sent, and what was agreed on.
+    pub(super) fn into_parts(self) -> (Traffic, Traffic, TlsInfo) {
+        (self.received, self.sent, self.info)
+    }
+
+    pub(super) fn decrypt(
+        &mut self,
+        bytes: &mut [u8],
+        input: &mut Input,
+        buf: &mut ReadBuf<'_>,
+        output: &mut Output,
+    ) -> io::Result<Decrypted> {
+        self.open_all(bytes, input, buf).map_err(|failure| {
+            if let Failure::Wrong(alert) = failure {
+                self.alert(alert, output);
+            }
+            failure.into()
+        })
+    }
+
+    fn open_all(
+        &mut self,
+        bytes: &mut [u8],
+        input: &mut Input,
+        buf: &mut ReadBuf<'_>,
+    ) -> Result<Decrypted, Failure> {
+        let mut used = 0;
+        while let Some(len) = record_len(&bytes[used..]) {
+            if len > RECORD_MAX {
+                return Err(Failure::Wrong(Alert::RecordOverflow));
+            }
+            let Some(record) = bytes.get_mut(used..used + len) else {
+                break;
+            };
+            match self.open(record)? {
+                Opened::Data(data) => input.put(data, buf),
+                Opened::Nothing => {}
+                Opened::End => return Ok(Decrypted::All),
+            }
+            used += len;
+        }
+        Ok(Decrypted::Used(used))
+    }
+
+    fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Opened<'a>, Failure> {
+        let (kind, content) = self.received.open(record).map_err(Failure::Wrong)?;
+        let wrong = match (kind, content) {
+            (APPLICATION_DATA, data) => return Ok(Opened::Data(data)),
+            (ALERT, &[level, description]) => {
+                let is_tls12 = self.info.version == TlsVersion::Tls12;
+                return match description {
+                    _ if description == Alert::CloseNotify as u8 => Ok(Opened::End),
+                    USER_CANCELED => Ok(Opened::Nothing),
+                    _ if level == WARNING && is_tls12 => Ok(Opened::Nothing),
+                    _ => Err(Failure::Alerted(description)),
+                };
+            }
+            (ALERT, _) => Alert::DecodeError,
+            (HANDSHAKE, UPDATE_NOT_REQUESTED | UPDATE_REQUESTED) if self.received.update() => {
+                self.owes_update |= content == UPDATE_REQUESTED;
+                return Ok(Opened::Nothing);
+            }
+            _ => Alert::UnexpectedMessage,
+        };
+        Err(Failure::Wrong(wrong))
+    }
+
+    pub(super) fn encrypt(
+        &mut self,
+        slices: &[IoSlice<'_>],
+        out: &mut [u8],
+    ) -> io::Result<(usize, usize)> {
+        let encrypt = |plain: &[u8], out: &mut [u8]| {
+            let sealed = self.seal(plain, out);
+            sealed.ok_or("nothing more can be encrypted")
+        };
+        output::seal(encrypt, slices, out)
+    }
+
+    /// Encrypts data, in as many records as it needs. `None` if `out` is too small, or if TLS 1.2
+    /// has used up its key.
+    fn seal(&mut self, plain: &[u8], out: &mut [u8]) -> Option<usize> {
+        let mut len = 0;
+        for part in plain.chunks(PLAIN_MAX) {
+            if self.owes_update || self.sent.is_used_up() {
+                let update = self
+                    .sent
+                    .seal(HANDSHAKE, UPDATE_NOT_REQUESTED, &mut out[len..]);
+                len += update?;
+                self.sent.update().then_some(())?;
+                self.owes_update = false;
+            }
+            len += self.sent.seal(APPLICATION_DATA, part, &mut out[len..])?;
+        }
+        Some(len)
+    }
+
+    pub(super) fn close(&mut self, output: &mut Output) {
+        self.alert(Alert::CloseNotify, output);
+    }
+
+    fn alert(&mut self, alert: Alert, output: &mut Output) {
+        let mut record = [0; ALERT_MAX];
+        let message = [alert.level(), alert as u8];
+        if let Some(len) = self.sent.seal(ALERT, &message, &mut record) {
+            output.push(&record[..len]);
+        }
+    }
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        let why = match failure {
+            Failure::Wrong(alert) => format!("a TLS record of the client is wrong: {alert:?}"),
+            Failure::Alerted(alert) => format!("the client has sent the TLS alert {alert}"),
+        };
+        Self::new(io::ErrorKind::InvalidData, why)
+    }
+}
