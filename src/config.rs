@@ -88,10 +88,10 @@ pub enum Balance {
     /// places up to 250 connections at once, and then 250 per second, because to place one costs as
     /// much as a request. It gives them to the workers of the eight slots after its own.
     ///
-    /// Connections without TLS also *move*, in [`Prefork::serve`](crate::Prefork::serve): four
-    /// times a second a worker that serves more connections than another gives some of them to it,
-    /// each when no request is open. So does a worker that is busy all the time while another one
-    /// is not; a connection that takes most of its time stays. For this the master reads
+    /// Connections also *move*, in [`Prefork::serve`](crate::Prefork::serve): four times a second a
+    /// worker that serves more connections than another gives some of them to it, each when no
+    /// request is open. So does a worker that is busy all the time while another one is not; a
+    /// connection that takes most of its time stays. For this the master reads
     /// `/proc/PID/schedstat` of each worker; without that file only the numbers count.
     ///
     /// In `serve` only connections count on which something has arrived lately, and new ones. In

@@ -4,8 +4,8 @@
 //! which are the same program executed again, serve: each has one thread, one tokio runtime and a
 //! listener of its own, so the kernel spreads new connections over them. The master keeps each
 //! listener and its queue when a worker crashes or is replaced, and when the master itself becomes
-//! a newer binary. When a worker is replaced, its open HTTP/1 connections without TLS go to the
-//! next worker; when it crashes, they are lost. Linux only (5.10 or newer).
+//! a newer binary. When a worker is replaced, its open connections go to the next worker; when it
+//! crashes, they are lost. Linux only (5.10 or newer).
 //!
 //! ```no_run
 //! use prefork_server::{Exit, Prefork, Response, handler};
@@ -192,6 +192,8 @@
 //! | `Inputs`, `FieldMaps`, `FreeList` | buffers and maps that connections take and give back |
 //! | `ClientState` | what replaces an HTTP/2 client's first frames when its connection has rested |
 //! | `Moved`, `ClientRecord` | what moves with a socket; the part of an HTTP/2 client |
+//! | `SessionRecord`, `TakenSession` | a TLS session that moves; what goes on with it |
+//! | `Terms` | what a server agrees on in TLS |
 //! | `Announced` | the limits that the server tells each HTTP/2 client first |
 //! | `HeadCache`, `CachedHead` | the last request head of a connection, parsed |
 //! | `DropNotice` | marks in the state that a stream was dropped |

@@ -248,10 +248,10 @@ impl Prefork {
     /// When a worker drains and another worker attends to its slot from then on (in a reload, an
     /// upgrade, a resize or a recycling, or after a `TERM` to the worker), it hands its idle
     /// connections over to that worker, whose service answers later requests on them. So a service
-    /// must not rely on what it keeps for a connection. TLS connections are not handed over, nor is
-    /// an HTTP/2 connection with a request that takes long; [`Http::linger`] says how they end.
-    /// Connections that were upgraded to another protocol stay, and end within
-    /// [`Http::upgrade_grace`]; [`Worker::drain`] has an example.
+    /// must not rely on what it keeps for a connection. An HTTP/2 connection with a request that
+    /// takes long is not handed over; [`Http::linger`] says how it ends. Connections that were
+    /// upgraded to another protocol stay, and end within [`Http::upgrade_grace`];
+    /// [`Worker::drain`] has an example.
     ///
     /// axum, with the feature `axum`. The [guide](crate::guide) has other frameworks:
     ///

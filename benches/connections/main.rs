@@ -15,11 +15,11 @@
 //! for the same limit. fasthttp knows no reload: each of its processes is ended and replaced in
 //! turn.
 //!
-//! With `--protocol` they speak HTTP/2, or within TLS. Such connections cannot move, so every
-//! reload closes them. The kernel's part is not known then, as clients themselves need memory.
+//! With `--protocol` they speak HTTP/2, or within TLS. The kernel's part is not known then, as
+//! clients themselves need memory.
 //!
 //! Not measured: connections that do anything, a network. The bench fails if our binary lost a
-//! connection, or closed one that can move.
+//! connection, or closed one.
 
 mod client;
 mod crowd;
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     let mut is_sound = true;
     for &name in &servers {
         let run = Run::of(name, &plan, (protocol, &pem), &mut progress);
-        is_sound &= !name.is_ours() || matches!(&run, Ok(run) if run.is_sound(protocol));
+        is_sound &= !name.is_ours() || matches!(&run, Ok(run) if run.is_sound());
         let cells = run.map(|run| run.cells(protocol));
         table.push(name.name(), cells.as_ref().map(<[_; 8]>::as_slice));
     }
@@ -180,8 +180,8 @@ impl Run {
         self.opened.0.lost + self.asked.0.lost
     }
 
-    fn is_sound(&self, protocol: Protocol) -> bool {
-        self.lost() == 0 && (self.closed() == 0 || protocol != Protocol::Http1)
+    fn is_sound(&self) -> bool {
+        self.lost() == 0 && self.closed() == 0
     }
 
     fn cells(&self, protocol: Protocol) -> [String; 8] {

@@ -19,7 +19,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Name>,
 
-    /// What they speak. Our reload moves those of HTTP/1 only; others are closed
+    /// What they speak
     #[arg(long, value_enum, default_value = "http1")]
     pub(crate) protocol: Protocol,
 

@@ -22,7 +22,8 @@
 //! 9. In a drain an idle connection goes to the slot's next worker, or is closed after a moment; a
 //!    busy one ends with its next response (`registry/drain.rs`, `conn/handover.rs`). An HTTP/2
 //!    connection goes when no stream is open, with a record of its client
-//!    (`http2/client_record.rs`).
+//!    (`http2/client_record.rs`). One within TLS goes with its session
+//!    (`tls/stream/session_record.rs`).
 //! 10. At the end the server sends what is left, and discards what the client still sends, so that
 //!     the client can read its last response (`conn/lingering_close.rs`).
 //!

@@ -109,8 +109,8 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::named::<Listeners>(Listeners::NAMES))]
     pub(crate) listeners: Listeners,
 
-    /// even: workers give new connections to workers with fewer, and move busy ones (HTTP/1
-    /// without TLS). off: a connection stays with the worker that accepted it
+    /// even: workers give new connections to workers with fewer, and move busy ones. off: a
+    /// connection stays with the worker that accepted it
     #[arg(
         long,
         value_name = "MODE",

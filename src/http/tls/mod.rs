@@ -3,7 +3,8 @@
 //! [`config`] has the user's options, [`identity`] the contents of the files, [`certificates`] the
 //! choice between them, [`secure`] the stream that HTTP reads and writes, [`stream`] the encryption
 //! below it, and [`tickets`] the session tickets, by which a client resumes a session on another
-//! worker.
+//! worker. A connection that is open moves to another worker with its session: [`acceptor`] hands
+//! it over.
 
 pub(crate) mod acceptor;
 pub(crate) mod alpn;

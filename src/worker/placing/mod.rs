@@ -1,6 +1,5 @@
 //! Places new connections: a worker that has more to do than a sibling gives a new connection to
-//! it, before it reads a byte. TLS, HTTP/2 and the connections of [`Prefork::run`] cannot move
-//! later.
+//! it, before it reads a byte. The connections of [`Prefork::run`] cannot move later.
 //!
 //! The kernel chooses the worker of a connection by a hash, or wakes one of several. With few
 //! connections that is uneven. [`policy`] decides, by the loads in the siblings' pages: connections
