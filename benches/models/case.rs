@@ -8,7 +8,7 @@ use nix::time::ClockId;
 use crate::columns;
 use crate::greedy::Greedy;
 use crate::load::{Ask, Driver, Extent, Failures, Plan};
-use crate::questions::Question;
+use crate::questions::{Loop, Question};
 use crate::server::{Model, Server};
 use crate::support::process::Trouble;
 use crate::support::tree::time_of;
@@ -57,12 +57,9 @@ impl<'a> Case<'a> {
         let idle = self.connect(time)?;
         let greedy = self.question.greedy.clone();
         let greedy = greedy.map(|ask| Greedy::start(self.server.address, ask));
+        self.settle(Loop::Closed, time, per_second);
         self.closed(time, &mut turn);
-        if greedy.is_some() {
-            // Workers take some seconds to learn which of them has time.
-            let settling = self.driver.open(per_second, 4 * time);
-            self.failures.merge(&settling.failures);
-        }
+        self.settle(Loop::Open, time, per_second);
         let open = self.driver.open(per_second, time);
         self.failures.merge(&open.failures);
         for (figure, quantile) in [
@@ -109,6 +106,19 @@ impl<'a> Case<'a> {
         self.failures.merge(&busy.failures);
         self.failures.merge(&warm.failures);
         Ok(Some((driver, before)))
+    }
+
+    /// The same load as in the loop that comes next, if the server needs it. Nothing is measured.
+    fn settle(&mut self, next: Loop, time: Duration, per_second: f64) {
+        if self.question.settles_before != Some(next) {
+            return;
+        }
+        let time = 4 * time;
+        let outcome = match next {
+            Loop::Closed => self.driver.closed(Extent::For(time)),
+            Loop::Open => self.driver.open(per_second, time),
+        };
+        self.failures.merge(&outcome.failures);
     }
 
     fn closed(&mut self, time: Duration, turn: &mut Turn) {

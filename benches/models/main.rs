@@ -29,6 +29,8 @@
 //!
 //! The servers of a question take turns, five rounds on new connections. A turn is a second of
 //! closed loop, a second of open loop, and a question to each connection: which worker has you?
+//! Where a server adapts to the load in some seconds, four seconds of it come before one of the
+//! loops, and nothing is measured in them (`Question::settles_before`).
 //! `columns.rs` says what each column of the tables is. `questions.rs` has the questions.
 //!
 //! Not measured anywhere here: a network, TLS (what a handshake costs does not depend on the model:
