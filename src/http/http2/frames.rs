@@ -120,8 +120,10 @@ enum GoAway {
     NotSent,
     /// With a PING.
     Sent,
-    /// The client has acknowledged the PING, and h2 has not read that.
+    /// The client has acknowledged the PING, and h2 is not to read that yet.
     Acknowledged,
+    /// h2 can read the acknowledgement when no more bytes have come.
+    Released,
     Over,
 }
 
@@ -235,7 +237,16 @@ impl Frames {
 
     /// Whether the acknowledgement of the PING may come, or is held.
     pub(crate) fn goes_away(&self) -> bool {
-        matches!(self.goaway.get(), GoAway::Sent | GoAway::Acknowledged)
+        !matches!(self.goaway.get(), GoAway::NotSent | GoAway::Over)
+    }
+
+    /// Lets h2 read the acknowledgement if it is held and h2 needs it now. Returns whether it is.
+    pub(crate) fn release_acknowledgement(&self, is_needed: impl FnOnce() -> bool) -> bool {
+        let is_released = self.goaway.get() == GoAway::Acknowledged && is_needed();
+        if is_released {
+            self.goaway.set(GoAway::Released);
+        }
+        is_released
     }
 
     /// From now on new streams wait, or no longer.
@@ -307,9 +318,9 @@ impl Frames {
         input.len()
     }
 
-    /// The acknowledgement that was held, if no more bytes have come and h2 can read it now.
+    /// The acknowledgement that was released, if h2 can read it now: no more bytes have come.
     pub(crate) fn held_acknowledgement(&self) -> Option<[u8; FRAME_HEADER + 8]> {
-        let can_be_read = self.goaway.get() == GoAway::Acknowledged
+        let can_be_read = self.goaway.get() == GoAway::Released
             && self.read.borrow().is_between_frames()
             && !self.is_in_head.get();
         can_be_read.then(|| {

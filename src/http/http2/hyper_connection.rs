@@ -142,8 +142,7 @@ impl HyperConnection {
         self.work == Work::Done
             && self.shutdown == Shutdown::NotBegun
             && !self.registry.must_go_away(&self.state)
-            && self.tasks.is_empty()
-            && !self.streams.are_open()
+            && !self.has_streams()
             && self.streams.tunnels() == Tunnels::None
             && self.state.is_quiet()
             && self.budget.frames.can_be_replayed()
@@ -185,8 +184,7 @@ impl HyperConnection {
         let polled = self.poll_rounds(cx);
         let has_responded =
             self.state.stage() == Stage::Streams || self.state.requests() != self.noted_requests;
-        let is_over = has_responded && self.tasks.is_empty() && !self.streams.are_open();
-        if ends && is_over && polled.is_pending() {
+        if ends && has_responded && !self.has_streams() && polled.is_pending() {
             self.go_away();
             let polled = Pin::new(&mut self.connection).poll(cx);
             // A client may take GOAWAY for the end: the module h2 of Python fails what comes later.
@@ -215,13 +213,25 @@ impl HyperConnection {
             }
             self.streams.move_spawned(&mut self.tasks);
             self.budget.admit();
-            if !self.tasks.poll_due(cx) {
+            if !self.tasks.poll_due(cx) && !self.releases_acknowledgement() {
                 self.work = Work::Done;
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// While streams are open, h2 does not need the acknowledgement of its PING. A request that the
+    /// client had begun before it read GOAWAY may follow the acknowledgement: a Go client whose
+    /// uploads fill the connection often sends one.
+    fn releases_acknowledgement(&self) -> bool {
+        let is_needed = || !self.has_streams() || self.streams.are_over(&self.registry);
+        self.budget.frames.release_acknowledgement(is_needed)
+    }
+
+    fn has_streams(&self) -> bool {
+        !self.tasks.is_empty() || self.streams.are_open()
     }
 
     /// New streams wait. They need not if the connection does not move now, or cannot.
@@ -238,7 +248,7 @@ impl HyperConnection {
     }
 
     fn note_stage(&mut self) {
-        let open = !self.tasks.is_empty() || self.streams.are_open();
+        let open = self.has_streams();
         let stage = match (open, self.shutdown) {
             (true, _) => Stage::Streams,
             // The deadline for the first bytes and for the preface stays.
@@ -365,12 +375,9 @@ impl HyperConnection {
                 self.shutdown = Shutdown::Unacknowledged;
                 None
             }
-            Order::Evict => {
-                let is_idle = self.tasks.is_empty() && !self.streams.are_open();
-                is_idle
-                    .then(|| evict(&self.io, &self.budget.frames))
-                    .flatten()
-            }
+            Order::Evict => (!self.has_streams())
+                .then(|| evict(&self.io, &self.budget.frames))
+                .flatten(),
             // These orders are for HTTP/1, and for a connection that can rest.
             Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
             Order::Cut | Order::Expire(_) => Some(order),

@@ -103,7 +103,7 @@ impl Streams {
     /// Whether the server sent GOAWAY so long ago that the client has received it. h2 itself
     /// refuses streams once the client has acknowledged the PING that follows the GOAWAY, but a
     /// client may never do that.
-    fn are_over(&self, registry: &Registry) -> bool {
+    pub(crate) fn are_over(&self, registry: &Registry) -> bool {
         let sent = self.goaway_sent.get();
         sent.is_some_and(|sent| registry.is_round_trip_over(sent))
     }

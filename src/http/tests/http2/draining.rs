@@ -145,17 +145,44 @@ fn open_streams_are_finished_and_the_connection_ends() {
         client.send(get(3)).await;
         begun.notified().await;
         let ping = client.next(PING).await;
-        client.send(frame(PING, ACK, 0, &ping.payload)).await;
-        let goaway = client.next(GOAWAY).await;
-        assert_eq!(number(&goaway.payload[..4]), 3, "the last");
+        let acknowledgement = frame(PING, ACK, 0, &ping.payload);
+        send_and_wait(&mut client, &host, &acknowledgement).await;
+        // A busy client of Go had begun it before it read the GOAWAY.
+        client.send(get(5)).await;
+        begun.notified().await;
         go.notify_waiters();
-        for _ in 0..2 {
+        for _ in 0..3 {
             assert_eq!(client.next(DATA).await.payload, b"hello");
         }
+        let goaway = client.next(GOAWAY).await;
+        assert_eq!(number(&goaway.payload[..4]), 5, "the last");
         while client.frame().await.is_some() {}
         drop(client);
         host.emptied().await;
-        assert_eq!(host.server.count(Count::Requests), 2);
+        assert_eq!(host.server.count(Count::Requests), 3);
+    });
+}
+
+/// A client that acknowledges is told when its requests come too late.
+#[test]
+fn a_long_stream_does_not_keep_the_last_goaway_back() {
+    run(async {
+        let (host, begun, go) = held().await;
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        begun.notified().await;
+        host.server.drain();
+        let ping = client.next(PING).await.payload;
+        client.send(frame(PING, ACK, 0, &ping)).await;
+        let reader = spawn_local(async move { (client.next(GOAWAY).await, client) });
+        while !reader.is_finished() {
+            tick(&host).await;
+        }
+        let (goaway, mut client) = reader.await.expect("no panic");
+        assert_eq!(number(&goaway.payload[..4]), 1, "the last");
+        go.notify_waiters();
+        assert_eq!(client.next(DATA).await.payload, b"hello");
+        while client.frame().await.is_some() {}
     });
 }
 
