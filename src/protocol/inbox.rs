@@ -39,8 +39,11 @@ pub(crate) const READ_AHEAD_MAX: usize = 64 * 1024;
 /// The most bytes of what an HTTP/2 client will not send again: its header table and some numbers.
 const HTTP2_MAX: usize = 16 * 1024;
 
-/// The longest message: version, addresses and bytes. A path is short (unix(7), `sun_path`).
-const LEN_MAX: usize = READ_AHEAD_MAX + HTTP2_MAX + secret::RECORD_MAX + 256;
+/// The version, the addresses and some lengths. A path is short (unix(7), `sun_path`).
+const ADDRESSES_MAX: usize = 256;
+
+/// The longest message.
+const LEN_MAX: usize = READ_AHEAD_MAX + HTTP2_MAX + secret::RECORD_MAX + ADDRESSES_MAX;
 
 /// Both ends of an inbox.
 #[derive(Debug)]
@@ -240,11 +243,10 @@ impl Note {
             http2,
             read_ahead,
         } = &self.moved;
-        let mut writer = Writer::with_capacity(match tls {
-            None => 0,
-            // No copy of the secret stays where a shorter buffer was.
-            Some(_) => LEN_MAX,
-        });
+        // So that no copy of a session stays where a shorter buffer was.
+        let records =
+            tls.as_deref().map_or(0, <[u8]>::len) + http2.as_deref().map_or(0, <[u8]>::len);
+        let mut writer = Writer::with_capacity(ADDRESSES_MAX + records + read_ahead.len());
         match (self.reason, tls, http2) {
             (Reason::HandedOver, Some(_), _) => TLS_HANDED_OVER,
             (Reason::HandedOver, None, None) => HANDED_OVER,

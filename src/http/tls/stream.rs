@@ -113,7 +113,7 @@ impl<I> TlsStream<I> {
     /// Takes the session from the socket. Call it if [`TlsStream::can_move`]. `None`, and the
     /// connection is lost, if rustls does not give away the session.
     pub(crate) fn detach(mut self, terms: &Terms) -> Option<Detached<I>> {
-        let session = self.session.into_taken()?;
+        let session = self.session.into_parts()?;
         let record = SessionRecord::new(session, self.input.sealed(), terms);
         Some(Detached {
             io: self.io,

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{ConnectionTrafficSecrets, HandshakeKind, ServerConfig, SupportedCipherSuite};
@@ -12,8 +13,8 @@ use crate::http::info::tls::TlsInfo;
 use crate::http::tls::learned::Learned;
 use crate::http::tls::stream::input::{Decrypted, Input, record_len};
 use crate::http::tls::stream::output::{self, Output};
-use crate::http::tls::stream::taken_session::TakenSession;
-use crate::http::tls::stream::traffic::Traffic;
+use crate::http::tls::stream::taken_session::SessionParts;
+use crate::http::tls::stream::traffic::TrafficRecord;
 use crate::secret::Secret;
 
 const UNEXPECTED: &str = "rustls is in a state that does not follow from ours";
@@ -61,20 +62,29 @@ impl OwnSession {
     }
 
     /// Call it if [`OwnSession::can_move`].
-    pub(super) fn into_taken(self) -> Option<TakenSession> {
+    pub(super) fn into_parts(self) -> Option<SessionParts> {
         let info = self.info();
         let suite = self.connection.negotiated_cipher_suite()?;
         let (secrets, _) = self.connection.dangerous_into_kernel_connection().ok()?;
         let traffic = |first: Option<Secret>, (next, secrets)| {
             let (key, iv) = parts(&secrets)?;
             match suite {
-                SupportedCipherSuite::Tls13(suite) => Traffic::with_key(suite, first?, key, next),
-                SupportedCipherSuite::Tls12(_) => Traffic::new(suite, Secret::new(key), iv, next),
+                SupportedCipherSuite::Tls13(suite) => {
+                    TrafficRecord::with_key(suite, first?, key, next)
+                }
+                SupportedCipherSuite::Tls12(_) => Some(TrafficRecord {
+                    secret: Secret::new(key),
+                    iv: Bytes::copy_from_slice(iv),
+                    next,
+                }),
             }
         };
-        let received = traffic(self.learned.client_secret, secrets.rx)?;
-        let sent = traffic(self.learned.server_secret, secrets.tx)?;
-        Some(TakenSession::new(received, sent, info))
+        Some(SessionParts {
+            suite,
+            received: traffic(self.learned.client_secret, secrets.rx)?,
+            sent: traffic(self.learned.server_secret, secrets.tx)?,
+            info,
+        })
     }
 
     pub(super) fn decrypt(

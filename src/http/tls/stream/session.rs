@@ -10,7 +10,7 @@ use crate::http::info::tls::TlsInfo;
 use crate::http::tls::stream::input::{Decrypted, Input};
 use crate::http::tls::stream::output::Output;
 use crate::http::tls::stream::own_session::OwnSession;
-use crate::http::tls::stream::taken_session::TakenSession;
+use crate::http::tls::stream::taken_session::{SessionParts, TakenSession};
 
 /// Each is on the heap, because they are large and of different size.
 pub(crate) enum Session {
@@ -58,11 +58,11 @@ impl Session {
         }
     }
 
-    /// The session as another server goes on with it; `None` if that fails, and the session ends.
-    pub(super) fn into_taken(self) -> Option<TakenSession> {
+    /// What another server needs; `None` if rustls does not give it away, and the session ends.
+    pub(super) fn into_parts(self) -> Option<SessionParts> {
         match self {
-            Self::Own(own) => own.into_taken(),
-            Self::Taken(taken) => Some(*taken),
+            Self::Own(own) => own.into_parts(),
+            Self::Taken(taken) => Some(taken.into_parts()),
         }
     }
 

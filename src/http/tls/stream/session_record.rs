@@ -6,9 +6,8 @@ use rustls::SupportedCipherSuite;
 use crate::codec::record;
 use crate::http::info::tls::{TlsHandshake, TlsInfo, TlsVersion};
 use crate::http::tls::identity::ClientPolicy;
-use crate::http::tls::stream::taken_session::TakenSession;
-use crate::http::tls::stream::traffic::Traffic;
-use crate::secret::Secret;
+use crate::http::tls::stream::taken_session::{SessionParts, TakenSession};
+use crate::http::tls::stream::traffic::{Traffic, TrafficRecord};
 
 /// What a server agrees on. A session goes on only at a server that would have agreed on it.
 #[derive(Clone, Debug)]
@@ -47,19 +46,15 @@ record!(SessionRecord {
     is_resumed,
 });
 
-/// What [`Traffic`] is made of.
-struct TrafficRecord {
-    secret: Secret,
-    iv: Bytes,
-    next: u64,
-}
-
-record!(TrafficRecord { secret, iv, next });
-
 impl SessionRecord {
     /// `sealed` is what waits for the rest of its record.
-    pub(super) fn new(session: TakenSession, sealed: &[u8], terms: &Terms) -> Self {
-        let (received, sent, info) = session.into_parts();
+    pub(super) fn new(session: SessionParts, sealed: &[u8], terms: &Terms) -> Self {
+        let SessionParts {
+            suite,
+            received,
+            sent,
+            info,
+        } = session;
         let TlsInfo {
             version: _,
             alpn,
@@ -68,10 +63,10 @@ impl SessionRecord {
             handshake,
         } = info;
         Self {
-            suite: sent.suite().suite().into(),
+            suite: suite.suite().into(),
             policy: Bytes::copy_from_slice(&terms.policy),
-            received: TrafficRecord::of(&received),
-            sent: TrafficRecord::of(&sent),
+            received,
+            sent,
             sealed: Bytes::copy_from_slice(sealed),
             alpn,
             server_name,
@@ -99,22 +94,9 @@ impl SessionRecord {
                 false => TlsHandshake::Full,
             },
         };
-        let (received, sent) = (self.received.traffic(suite)?, self.sent.traffic(suite)?);
+        let received = Traffic::new(suite, self.received)?;
+        let sent = Traffic::new(suite, self.sent)?;
         Some((TakenSession::new(received, sent, info), self.sealed))
-    }
-}
-
-impl TrafficRecord {
-    fn of(traffic: &Traffic) -> Self {
-        Self {
-            secret: traffic.secret().clone(),
-            iv: Bytes::copy_from_slice(traffic.iv()),
-            next: traffic.next(),
-        }
-    }
-
-    fn traffic(self, suite: SupportedCipherSuite) -> Option<Traffic> {
-        Traffic::new(suite, self.secret, &self.iv, self.next)
     }
 }
 

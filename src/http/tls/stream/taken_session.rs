@@ -4,13 +4,14 @@
 
 use std::io::{self, IoSlice};
 
+use rustls::SupportedCipherSuite;
 use tokio::io::ReadBuf;
 
 use crate::http::info::tls::{TlsInfo, TlsVersion};
 use crate::http::tls::stream::input::{Decrypted, Input, RECORD_MAX, record_len};
 use crate::http::tls::stream::output::{self, Output};
 use crate::http::tls::stream::traffic::{
-    ALERT, ALERT_MAX, APPLICATION_DATA, Alert, HANDSHAKE, PLAIN_MAX, Traffic,
+    ALERT, ALERT_MAX, APPLICATION_DATA, Alert, HANDSHAKE, PLAIN_MAX, Traffic, TrafficRecord,
 };
 
 /// A key update: the type of the message, its length, and whether the other side is asked for one.
@@ -29,6 +30,15 @@ pub(crate) struct TakenSession {
     /// The client has asked for a key update. It gets one before the next data.
     owes_update: bool,
     info: TlsInfo,
+}
+
+/// What a session is made of.
+pub(super) struct SessionParts {
+    pub(super) suite: SupportedCipherSuite,
+    pub(super) received: TrafficRecord,
+    pub(super) sent: TrafficRecord,
+    /// What was agreed on.
+    pub(super) info: TlsInfo,
 }
 
 /// Why a session fails.
@@ -67,9 +77,13 @@ impl TakenSession {
         !self.owes_update
     }
 
-    /// The traffic that is received and that is sent, and what was agreed on.
-    pub(super) fn into_parts(self) -> (Traffic, Traffic, TlsInfo) {
-        (self.received, self.sent, self.info)
+    pub(super) fn into_parts(self) -> SessionParts {
+        SessionParts {
+            suite: self.sent.suite(),
+            received: self.received.into_record(),
+            sent: self.sent.into_record(),
+            info: self.info,
+        }
     }
 
     pub(super) fn decrypt(

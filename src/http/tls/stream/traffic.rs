@@ -1,10 +1,12 @@
 //! One direction of a TLS session: its key, and the number of the next record (RFC 8446 5 and 7;
 //! RFC 5246 6.2.3.3, RFC 5288 3 and RFC 7905 2).
 
+use bytes::Bytes;
 use rustls::crypto::tls13::OkmBlock;
 use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 use zeroize::Zeroizing;
 
+use crate::codec::record;
 use crate::http::tls::crypto::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use crate::http::tls::crypto::cipher;
 use crate::http::tls::stream::input::HEADER;
@@ -56,54 +58,19 @@ impl Alert {
     }
 }
 
-pub(super) struct Traffic {
-    suite: SupportedCipherSuite,
-    /// What the key was made of in TLS 1.3, and the key itself in TLS 1.2.
-    secret: Secret,
-    key: LessSafeKey,
-    iv: [u8; NONCE_LEN],
+/// What a direction is made of.
+pub(super) struct TrafficRecord {
+    /// What the key is made of in TLS 1.3, and the key itself in TLS 1.2.
+    pub(super) secret: Secret,
+    /// Only in TLS 1.2.
+    pub(super) iv: Bytes,
     /// The number of the next record under this key.
-    next: u64,
+    pub(super) next: u64,
 }
 
-impl Traffic {
-    /// `iv` is for TLS 1.2. `None` if the secret is not as long as the suite's.
-    pub(super) fn new(
-        suite: SupportedCipherSuite,
-        secret: Secret,
-        iv: &[u8],
-        next: u64,
-    ) -> Option<Self> {
-        let algorithm = cipher(suite)?;
-        let mut key = Zeroizing::new([0; KEY_MAX]);
-        let key = &mut key[..algorithm.key_len()];
-        let iv = match suite {
-            SupportedCipherSuite::Tls13(suite) => {
-                if secret.len() != suite.common.hash_provider.output_len() {
-                    return None;
-                }
-                expand(suite, &secret, b"key", key);
-                let mut iv = [0; NONCE_LEN];
-                expand(suite, &secret, b"iv", &mut iv);
-                iv
-            }
-            SupportedCipherSuite::Tls12(_) => {
-                if secret.len() != key.len() {
-                    return None;
-                }
-                key.copy_from_slice(&secret);
-                iv.try_into().ok()?
-            }
-        };
-        Some(Self {
-            suite,
-            secret,
-            key: LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?),
-            iv,
-            next,
-        })
-    }
+record!(TrafficRecord { secret, iv, next });
 
+impl TrafficRecord {
     /// From the first secret of a session in TLS 1.3, after as many key updates as make this key of
     /// it.
     pub(super) fn with_key(
@@ -118,28 +85,64 @@ impl Traffic {
             let made = made.get_mut(..key.len())?;
             expand(suite, &secret, b"key", made);
             if made == key {
-                return Self::new(SupportedCipherSuite::Tls13(suite), secret, &[], next);
+                return Some(Self {
+                    secret,
+                    iv: Bytes::new(),
+                    next,
+                });
             }
             secret = next_secret(suite, &secret);
         }
         None
+    }
+}
+
+pub(super) struct Traffic {
+    suite: SupportedCipherSuite,
+    record: TrafficRecord,
+    key: LessSafeKey,
+    iv: [u8; NONCE_LEN],
+}
+
+impl Traffic {
+    /// `None` if the record is not for such a suite.
+    pub(super) fn new(suite: SupportedCipherSuite, record: TrafficRecord) -> Option<Self> {
+        let TrafficRecord { secret, iv, .. } = &record;
+        let algorithm = cipher(suite)?;
+        let mut key = Zeroizing::new([0; KEY_MAX]);
+        let key = &mut key[..algorithm.key_len()];
+        let iv = match suite {
+            SupportedCipherSuite::Tls13(suite) => {
+                if secret.len() != suite.common.hash_provider.output_len() {
+                    return None;
+                }
+                expand(suite, secret, b"key", key);
+                let mut iv = [0; NONCE_LEN];
+                expand(suite, secret, b"iv", &mut iv);
+                iv
+            }
+            SupportedCipherSuite::Tls12(_) => {
+                if secret.len() != key.len() {
+                    return None;
+                }
+                key.copy_from_slice(secret);
+                iv[..].try_into().ok()?
+            }
+        };
+        Some(Self {
+            suite,
+            key: LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?),
+            iv,
+            record,
+        })
     }
 
     pub(super) fn suite(&self) -> SupportedCipherSuite {
         self.suite
     }
 
-    pub(super) fn secret(&self) -> &Secret {
-        &self.secret
-    }
-
-    pub(super) fn iv(&self) -> &[u8] {
-        &self.iv
-    }
-
-    /// The number of the next record.
-    pub(super) fn next(&self) -> u64 {
-        self.next
+    pub(super) fn into_record(self) -> TrafficRecord {
+        self.record
     }
 
     /// The next key of TLS 1.3 (RFC 8446 7.2). `false` in TLS 1.2, which has none.
@@ -147,8 +150,12 @@ impl Traffic {
         let SupportedCipherSuite::Tls13(suite) = self.suite else {
             return false;
         };
-        let secret = next_secret(suite, &self.secret);
-        *self = Self::new(self.suite, secret, &[], 0).expect("the suite has made the secret");
+        let record = TrafficRecord {
+            secret: next_secret(suite, &self.record.secret),
+            iv: Bytes::new(),
+            next: 0,
+        };
+        *self = Self::new(self.suite, record).expect("the suite has made the secret");
         true
     }
 
@@ -158,7 +165,7 @@ impl Traffic {
             SupportedCipherSuite::Tls13(suite) => &suite.common,
             SupportedCipherSuite::Tls12(suite) => &suite.common,
         };
-        self.next >= common.confidentiality_limit
+        self.record.next >= common.confidentiality_limit
     }
 
     /// Encrypts one record into `out`. Returns its length. `plain` is at most [`PLAIN_MAX`] bytes.
@@ -184,7 +191,7 @@ impl Traffic {
         let nonce = Nonce::assume_unique_for_key(self.nonce());
         let made = self.key.seal_in_place_separate_tag(nonce, aad, sealed);
         tag.copy_from_slice(made.ok()?.as_ref());
-        self.next += 1;
+        self.record.next += 1;
         Some(len)
     }
 
@@ -202,7 +209,7 @@ impl Traffic {
             .key
             .open_in_place(nonce, self.aad(header, plain), sealed);
         let content = &*opened.map_err(|_| Alert::BadRecordMac)?;
-        self.next += 1;
+        self.record.next += 1;
         let (kind, content) = match self.suite {
             SupportedCipherSuite::Tls12(_) => (header[0], content),
             SupportedCipherSuite::Tls13(_) => {
@@ -230,7 +237,7 @@ impl Traffic {
 
     fn nonce(&self) -> [u8; NONCE_LEN] {
         let mut nonce = self.iv;
-        let number = self.next.to_be_bytes();
+        let number = self.record.next.to_be_bytes();
         let (_, end) = nonce.split_at_mut(NONCE_LEN - number.len());
         end.iter_mut()
             .zip(number)
@@ -247,7 +254,7 @@ impl Traffic {
                 HEADER
             }
             SupportedCipherSuite::Tls12(_) => {
-                bytes[..8].copy_from_slice(&self.next.to_be_bytes());
+                bytes[..8].copy_from_slice(&self.record.next.to_be_bytes());
                 bytes[8..11].copy_from_slice(&header[..3]);
                 let [.., high, low] = plain.to_be_bytes();
                 bytes[11..].copy_from_slice(&[high, low]);

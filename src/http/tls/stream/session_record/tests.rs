@@ -13,6 +13,7 @@ use crate::http::tls::stream::output::Output;
 use crate::http::tls::stream::taken_session::TakenSession;
 use crate::http::tls::stream::wire::{ALL, Pair, Wire, client_config, server_config_of_suite};
 use crate::http::tls::stream::{Detached, TlsStream};
+use crate::secret::Secret;
 
 /// Each version with each of its ciphers.
 fn pairs() -> impl Iterator<Item = Pair> {
@@ -180,8 +181,12 @@ fn ends(suite: SupportedCipherSuite, secret: usize, records: u64) -> [TakenSessi
     };
     [[1, 2], [2, 1]].map(|secrets| {
         let [received, sent] = secrets.map(|byte| {
-            let secret = Secret::new(&vec![byte; secret]);
-            Traffic::new(suite, secret, &[byte; 12], records).expect("they are long enough")
+            let record = TrafficRecord {
+                secret: Secret::new(&vec![byte; secret]),
+                iv: Bytes::copy_from_slice(&[byte; 12]),
+                next: records,
+            };
+            Traffic::new(suite, record).expect("they are long enough")
         });
         TakenSession::new(received, sent, info(version_of(suite)))
     })
