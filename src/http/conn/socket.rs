@@ -131,11 +131,6 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         false
     }
 
-    /// Whether the connection may go to another server. Asked once it has opened.
-    fn may_move(&self) -> bool {
-        true
-    }
-
     /// Takes what another server knew of the connection, if that server spoke TLS on it.
     fn take_tls(&mut self) -> Option<Moved> {
         None

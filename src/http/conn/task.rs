@@ -127,7 +127,7 @@ impl<I: Socket> OpenConnection<I> {
             Poll::Ready(Ok(version)) => {
                 if let Phase::Opening(io) = mem::replace(&mut self.phase, Phase::Moving) {
                     self.member.state.set_info(io.info());
-                    if self.shared.target.is_some() && io.may_move() {
+                    if self.shared.target.is_some() {
                         self.member.state.allow_handover();
                     }
                     if io.was_idle() {

@@ -257,10 +257,6 @@ impl<I: Socket> Socket for Secure<I> {
         info
     }
 
-    fn may_move(&self) -> bool {
-        matches!(&*self.state, State::Open(stream) if stream.can_move())
-    }
-
     fn was_idle(&self) -> bool {
         matches!(&*self.state, State::Open(stream) if stream.io().io.was_idle())
     }

@@ -22,8 +22,8 @@ const UNEXPECTED: &str = "rustls is in a state that does not follow from ours";
 pub(crate) struct OwnSession {
     connection: UnbufferedServerConnection,
     learned: Learned,
-    /// The client has sent something that was no data, such as a key update that asks for another.
-    /// rustls gives its reply away together with the next data only.
+    /// After the handshake the client may have sent something that was no data, such as a key update
+    /// that asks for another. rustls gives its reply away together with the next data only.
     may_owe_reply: bool,
 }
 
@@ -54,11 +54,14 @@ impl OwnSession {
 
     pub(super) fn can_move(&self) -> bool {
         let is_known = match self.connection.negotiated_cipher_suite() {
-            Some(SupportedCipherSuite::Tls13(_)) => self.learned.has_secrets(),
+            Some(SupportedCipherSuite::Tls13(_)) => {
+                self.learned.has_secrets() && !self.may_owe_reply
+            }
+            // It has no key updates.
             Some(SupportedCipherSuite::Tls12(_)) => true,
             None => false,
         };
-        is_known && !self.is_handshaking() && !self.may_owe_reply
+        is_known && !self.is_handshaking()
     }
 
     /// Call it if [`OwnSession::can_move`].
@@ -100,7 +103,6 @@ impl OwnSession {
         let mut learned = std::mem::replace(&mut self.learned, Learned::NOTHING);
         let processed = learned.during(|| self.process(bytes, input, buf, output));
         self.learned = learned;
-        self.may_owe_reply = false;
         processed
     }
 
@@ -115,11 +117,15 @@ impl OwnSession {
         let mut used = 0;
         loop {
             let first = record_len(&bytes[used..]);
+            let was_handshaking = self.is_handshaking();
             let status = self.connection.process_tls_records(&mut bytes[used..]);
             let UnbufferedStatus { mut discard, state } = status;
             let is_data = matches!(state, Ok(ConnectionState::ReadTraffic(_)));
-            // Nothing, or data alone: rustls returns after each record of data.
-            let is_plain = discard == 0 || is_data && Some(discard) == first;
+            let is_open = is_data || matches!(state, Ok(ConnectionState::WriteTraffic(_)));
+            // Nothing, or data alone: rustls returns after each record of data. Or the handshake
+            // alone: at its end rustls returns too, if it has tickets for the client.
+            let is_plain =
+                discard == 0 || is_data && Some(discard) == first || was_handshaking && !is_open;
             self.may_owe_reply |= !is_plain;
             let mut needs_more = false;
             match state.map_err(invalid)? {

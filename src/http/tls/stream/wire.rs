@@ -10,8 +10,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use rcgen::generate_simple_self_signed;
+use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::server::NoServerSessionStorage;
@@ -24,6 +26,8 @@ use crate::http::tls::crypto::provider;
 use crate::http::tls::identity::ClientPolicy;
 use crate::http::tls::learned::SecretsLog;
 use crate::http::tls::stream::{Terms, TlsStream};
+use crate::http::tls::tickets::Tickets;
+use crate::keyring::{Key, Keyring};
 
 /// All limits of the transport that are not set.
 pub(super) const ALL: usize = usize::MAX;
@@ -107,11 +111,13 @@ static CONFIGS: LazyLock<(ServerConfig, ClientConfig)> = LazyLock::new(|| {
         .expect("they belong together");
     let mut roots = RootCertStore::empty();
     roots.add(certificate).expect("a certificate");
-    let client = ClientConfig::builder_with_provider(provider())
+    let mut client = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("there are some")
         .with_root_certificates(roots)
         .with_no_client_auth();
+    // Each session is a new one.
+    client.resumption = Resumption::disabled();
     (server, client)
 });
 
@@ -143,6 +149,10 @@ fn server_config_with(
         .expect("the provider has it")
         .with_no_client_auth()
         .with_cert_resolver(Arc::clone(&server.cert_resolver));
+    let ring = Keyring::new(Key::of(1), Duration::ZERO);
+    let keys = move || Some(ring.clone());
+    let tickets = Tickets::new(keys, Duration::from_secs(60), ClientPolicy::default());
+    config.ticketer = Arc::new(tickets);
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.enable_secret_extraction = true;
     config.key_log = Arc::new(SecretsLog);

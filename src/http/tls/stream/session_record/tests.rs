@@ -11,7 +11,9 @@ use crate::http::tls::crypto::provider;
 use crate::http::tls::stream::input::Input;
 use crate::http::tls::stream::output::Output;
 use crate::http::tls::stream::taken_session::TakenSession;
-use crate::http::tls::stream::wire::{ALL, Pair, Wire, client_config, server_config_of_suite};
+use crate::http::tls::stream::wire::{
+    ALL, Pair, Wire, client_config, server_config, server_config_of_suite,
+};
 use crate::http::tls::stream::{Detached, TlsStream};
 use crate::secret::Secret;
 
@@ -99,6 +101,27 @@ fn a_session_stays_until_the_client_has_the_key_update_that_it_has_asked_for() {
         assert!(!pair.move_session(), "the server owes it");
         exchange(&mut pair, b"data");
         moves(&mut pair);
+    }
+}
+
+/// The client is done with the handshake before the server.
+#[test]
+fn a_key_update_that_comes_with_the_end_of_the_handshake_is_not_forgotten() {
+    for tickets in [0, 2] {
+        let mut server = server_config(&TLS13);
+        server.send_tls13_tickets = tickets;
+        let mut pair = Pair::new(server, client_config());
+        while pair.client.is_handshaking() {
+            pair.send();
+            assert!(pair.handshake().is_pending());
+            pair.take(ALL).expect("the server is right");
+        }
+        pair.client.refresh_traffic_keys().expect("it is open");
+        pair.open();
+        assert!(!pair.move_session(), "the server owes one");
+        exchange(&mut pair, b"data");
+        moves(&mut pair);
+        exchange(&mut pair, b"more");
     }
 }
 
