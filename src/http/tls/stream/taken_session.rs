@@ -24,11 +24,16 @@ const WARNING: u8 = 1;
 /// The alert of a client that has given up what it did. It is no error in TLS 1.3 either.
 const USER_CANCELED: u8 = 90;
 
+/// So many records without data may come between two with data. rustls has the same limit.
+const WITHOUT_DATA_MAX: u32 = 32;
+
 pub(crate) struct TakenSession {
     received: Traffic,
     sent: Traffic,
     /// The client has asked for a key update. It gets one before the next data.
     owes_update: bool,
+    /// The records since the last data.
+    without_data: u32,
     info: TlsInfo,
 }
 
@@ -65,6 +70,7 @@ impl TakenSession {
             received,
             sent,
             owes_update: false,
+            without_data: 0,
             info,
         }
     }
@@ -116,8 +122,16 @@ impl TakenSession {
                 break;
             };
             match self.open(record)? {
-                Opened::Data(data) => input.put(data, buf),
-                Opened::Nothing => {}
+                Opened::Data(data @ [_, ..]) => {
+                    self.without_data = 0;
+                    input.put(data, buf);
+                }
+                Opened::Data([]) | Opened::Nothing if self.without_data < WITHOUT_DATA_MAX => {
+                    self.without_data += 1;
+                }
+                Opened::Data([]) | Opened::Nothing => {
+                    return Err(Failure::Wrong(Alert::UnexpectedMessage));
+                }
                 Opened::End => return Ok(Decrypted::All),
             }
             used += len;

@@ -104,6 +104,27 @@ fn a_session_stays_until_the_client_has_the_key_update_that_it_has_asked_for() {
     }
 }
 
+#[test]
+fn a_client_that_sends_one_key_update_after_the_other_is_refused_after_a_move_too() {
+    for has_moved in [false, true] {
+        for (updates, is_served) in [(32, true), (33, false)] {
+            let mut pair = Pair::opened(&TLS13);
+            if has_moved {
+                moves(&mut pair);
+            }
+            for _ in 0..2 {
+                for _ in 0..updates {
+                    pair.client.refresh_traffic_keys().expect("it is open");
+                }
+                pair.send_plain(b"data");
+            }
+            let read = pair.read(100);
+            let is_read = matches!(&read, Poll::Ready(Ok(bytes)) if bytes == b"datadata");
+            assert_eq!(is_read, is_served, "{has_moved} {updates}: {read:?}");
+        }
+    }
+}
+
 /// The client is done with the handshake before the server.
 #[test]
 fn a_key_update_that_comes_with_the_end_of_the_handshake_is_not_forgotten() {
