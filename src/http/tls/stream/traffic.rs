@@ -169,8 +169,9 @@ impl Traffic {
     }
 
     /// Encrypts one record into `out`. Returns its length. `plain` is at most [`PLAIN_MAX`] bytes.
-    /// `None` if `out` has no space for it.
+    /// `None` if `out` has no space for it, or if the numbers are used up (RFC 8446 5.3).
     pub(super) fn seal(&mut self, kind: u8, plain: &[u8], out: &mut [u8]) -> Option<usize> {
+        let next = self.record.next.checked_add(1)?;
         let inside = [kind];
         let (outside, inside) = match self.suite {
             SupportedCipherSuite::Tls13(_) => (APPLICATION_DATA, &inside[..]),
@@ -191,12 +192,17 @@ impl Traffic {
         let nonce = Nonce::assume_unique_for_key(self.nonce());
         let made = self.key.seal_in_place_separate_tag(nonce, aad, sealed);
         tag.copy_from_slice(made.ok()?.as_ref());
-        self.record.next += 1;
+        self.record.next = next;
         Some(len)
     }
 
     /// Decrypts one record in place. Returns the type of its content, and the content.
     pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(u8, &'a [u8]), Alert> {
+        let next = self
+            .record
+            .next
+            .checked_add(1)
+            .ok_or(Alert::UnexpectedMessage)?;
         let (header, rest) = record.split_at_mut(HEADER);
         let explicit = self.explicit_nonce();
         let plain = rest.len().checked_sub(explicit + TAG);
@@ -209,7 +215,7 @@ impl Traffic {
             .key
             .open_in_place(nonce, self.aad(header, plain), sealed);
         let content = &*opened.map_err(|_| Alert::BadRecordMac)?;
-        self.record.next += 1;
+        self.record.next = next;
         let (kind, content) = match self.suite {
             SupportedCipherSuite::Tls12(_) => (header[0], content),
             SupportedCipherSuite::Tls13(_) => {

@@ -270,3 +270,25 @@ fn a_key_that_is_used_up_is_replaced_in_tls_1_3_and_ends_the_session_in_tls_1_2(
         }
     }
 }
+
+#[test]
+fn a_number_of_another_worker_that_has_no_next_one_ends_the_session() {
+    for suite in provider().cipher_suites.iter().copied() {
+        let secret = match suite {
+            SupportedCipherSuite::Tls13(suite) => suite.common.hash_provider.output_len(),
+            SupportedCipherSuite::Tls12(suite) => suite.aead_alg.key_block_shape().enc_key_len,
+        };
+        let [mut server, mut client] = ends(suite, secret, u64::MAX);
+        assert!(passed(&mut server, &mut client, b"data").is_err());
+        let mut record = [23, 3, 3, 0, 17]
+            .into_iter()
+            .chain([0; 17])
+            .collect::<Vec<u8>>();
+        let (mut input, mut output) = (Input::default(), Output::default());
+        let mut nothing = ReadBuf::new(&mut []);
+        let read = server.decrypt(&mut record, &mut input, &mut nothing, &mut output);
+        assert!(read.is_err());
+        server.close(&mut output);
+        assert!(output.is_empty(), "no alert can be encrypted");
+    }
+}
