@@ -22,8 +22,8 @@ const UNEXPECTED: &str = "rustls is in a state that does not follow from ours";
 pub(crate) struct OwnSession {
     connection: UnbufferedServerConnection,
     learned: Learned,
-    /// After the handshake the client may have sent something that was no data, such as a key update
-    /// that asks for another. rustls gives its reply away together with the next data only.
+    /// After the handshake the client may have sent something that was no data, such as a key
+    /// update that asks for another. rustls gives its reply away together with the next data only.
     may_owe_reply: bool,
 }
 
