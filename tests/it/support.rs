@@ -297,7 +297,11 @@ pub(crate) fn open_files(pid: Pid) -> Vec<String> {
 
 /// Waits for a fact that no notice announces.
 pub(crate) fn until(fact: impl Fn() -> bool) {
-    let deadline = Instant::now() + CEILING;
+    until_within(CEILING, fact);
+}
+
+pub(crate) fn until_within(ceiling: Duration, fact: impl Fn() -> bool) {
+    let deadline = Instant::now() + ceiling;
     while !fact() {
         assert!(Instant::now() < deadline, "it never came true");
         thread::yield_now();
