@@ -4,8 +4,8 @@
 //! which are the same program executed again, serve: each has one thread, one tokio runtime and a
 //! listener of its own, so the kernel spreads new connections over them. The master keeps each
 //! listener and its queue when a worker crashes or is replaced, and when the master itself becomes
-//! a newer binary. When a worker is replaced, its open connections go to the next worker; when it
-//! crashes, they are lost. Linux only (5.10 or newer).
+//! a newer binary. When a worker is replaced, its connections go to the next worker, each when no
+//! request is open; when it crashes, they are lost. Linux only (5.10 or newer).
 //!
 //! ```no_run
 //! use prefork_server::{Exit, Prefork, Response, handler};
