@@ -149,7 +149,7 @@ fn connections_arrive_one_by_one_with_their_bytes() {
 fn connections_in_another_version_are_passed_over_and_closed() {
     with_inbox(|sender, mut receiver| {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        for bytes in [&b"\x04"[..], &[0; LEN_MAX + 1]] {
+        for bytes in [&b"\xff"[..], &[0; LEN_MAX + 1]] {
             fds::send(&sender.0, bytes, &[ours.as_raw_fd()]).expect("room");
         }
         let two = [ours.as_raw_fd(); 2];
