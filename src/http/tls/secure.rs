@@ -80,17 +80,15 @@ impl<I: Socket> Secure<I> {
         terms: &Terms,
     ) -> Result<Option<(I, Moved)>, Self> {
         let Self { state, stats } = self;
-        let mut stream = match *state {
-            State::Open(stream) if stream.can_move() => stream,
-            State::Open(mut stream) => {
-                stream.io_mut().http2 = moved.http2;
-                stream.put_back(&moved.read_ahead);
-                let state = Box::new(State::Open(stream));
-                return Err(Self { state, stats });
-            }
-            _ => return Ok(None),
+        let State::Open(mut stream) = *state else {
+            return Ok(None);
         };
         stream.put_back(&moved.read_ahead);
+        if !stream.can_move() {
+            stream.io_mut().http2 = moved.http2;
+            let state = Box::new(State::Open(stream));
+            return Err(Self { state, stats });
+        }
         Ok(stream.detach(terms).map(|detached| {
             moved.tls = Some(detached.session);
             moved.read_ahead = detached.plain;
