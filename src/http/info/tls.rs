@@ -2,6 +2,7 @@
 
 use rustls::{CommonState, HandshakeKind, ProtocolVersion};
 
+use crate::codec::record;
 use crate::named::named;
 
 /// Facts about a TLS connection, for handlers.
@@ -58,6 +59,15 @@ pub enum TlsVersion {
 }
 
 named!(TlsVersion { "1.2" = Tls12, "1.3" = Tls13 });
+record!(enum TlsVersion { 0 = Tls12, 1 = Tls13 });
+record!(enum TlsHandshake { 0 = Full, 1 = Resumed });
+record!(TlsInfo {
+    version,
+    alpn,
+    server_name,
+    client_certificates,
+    handshake,
+});
 
 /// How a TLS connection began.
 ///

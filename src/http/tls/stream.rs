@@ -245,8 +245,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> TlsStream<I> {
             return Poll::Ready(Ok(()));
         };
         let bytes = &mut scratch[input::SEALED_MAX - joined..input::SEALED_MAX + came];
-        let (input, output) = (&mut self.input, &mut self.output);
-        let decrypted = self.session.decrypt(bytes, input, buf, output);
+        let put = &mut |plain: &[u8]| self.input.put(plain, buf);
+        let decrypted = self.session.decrypt(bytes, put, &mut self.output);
         let kept = decrypted.and_then(|decrypted| match decrypted {
             Decrypted::Used(used) => self.input.keep(&bytes[used..]),
             Decrypted::All => {

@@ -35,6 +35,9 @@ pub(super) fn scratch() -> Scratch {
     Scratch::take(&RECEIVED, SEALED_MAX + READ_MAX)
 }
 
+/// Takes decrypted bytes.
+pub(super) type Put<'a> = &'a mut dyn FnMut(&[u8]);
+
 /// How many of the client's bytes were used.
 pub(super) enum Decrypted {
     Used(usize),

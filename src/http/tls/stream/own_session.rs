@@ -7,11 +7,10 @@ use bytes::Bytes;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{ConnectionTrafficSecrets, HandshakeKind, ServerConfig, SupportedCipherSuite};
-use tokio::io::ReadBuf;
 
 use crate::http::info::tls::TlsInfo;
 use crate::http::tls::learned::Learned;
-use crate::http::tls::stream::input::{Decrypted, Input, record_len};
+use crate::http::tls::stream::input::{Decrypted, Input, Put, record_len};
 use crate::http::tls::stream::output::{self, Output};
 use crate::http::tls::stream::taken_session::SessionParts;
 use crate::http::tls::stream::traffic::TrafficRecord;
@@ -90,35 +89,22 @@ impl OwnSession {
         })
     }
 
+    /// Gives rustls these bytes and does what it asks for.
     pub(super) fn decrypt(
         &mut self,
         bytes: &mut [u8],
-        input: &mut Input,
-        buf: &mut ReadBuf<'_>,
-        output: &mut Output,
-    ) -> io::Result<Decrypted> {
-        if !self.is_handshaking() {
-            return self.process(bytes, input, buf, output);
-        }
-        let mut learned = std::mem::replace(&mut self.learned, Learned::NOTHING);
-        let processed = learned.during(|| self.process(bytes, input, buf, output));
-        self.learned = learned;
-        processed
-    }
-
-    /// Gives rustls these bytes and does what it asks for.
-    fn process(
-        &mut self,
-        bytes: &mut [u8],
-        input: &mut Input,
-        buf: &mut ReadBuf<'_>,
+        put: Put<'_>,
         output: &mut Output,
     ) -> io::Result<Decrypted> {
         let mut used = 0;
         loop {
             let first = record_len(&bytes[used..]);
             let was_handshaking = self.is_handshaking();
-            let status = self.connection.process_tls_records(&mut bytes[used..]);
+            let (connection, left) = (&mut self.connection, &mut bytes[used..]);
+            let status = match was_handshaking {
+                true => self.learned.during(|| connection.process_tls_records(left)),
+                false => connection.process_tls_records(left),
+            };
             let UnbufferedStatus { mut discard, state } = status;
             let is_data = matches!(state, Ok(ConnectionState::ReadTraffic(_)));
             let is_open = is_data || matches!(state, Ok(ConnectionState::WriteTraffic(_)));
@@ -133,7 +119,7 @@ impl OwnSession {
                     while let Some(record) = records.next_record() {
                         let record = record.map_err(invalid)?;
                         discard += record.discard;
-                        input.put(record.payload, buf);
+                        put(record.payload);
                     }
                 }
                 ConnectionState::EncodeTlsData(mut data) => output.append(&mut data)?,

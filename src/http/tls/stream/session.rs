@@ -4,10 +4,9 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use tokio::io::ReadBuf;
 
 use crate::http::info::tls::TlsInfo;
-use crate::http::tls::stream::input::{Decrypted, Input};
+use crate::http::tls::stream::input::{Decrypted, Input, Put};
 use crate::http::tls::stream::output::Output;
 use crate::http::tls::stream::own_session::OwnSession;
 use crate::http::tls::stream::taken_session::{SessionParts, TakenSession};
@@ -66,18 +65,16 @@ impl Session {
         }
     }
 
-    /// Decrypts the records that are complete, and does what they ask for. The plaintext goes into
-    /// `buf`, and what `buf` has no space for into the input.
+    /// Decrypts the records that are complete, and does what they ask for.
     pub(super) fn decrypt(
         &mut self,
         bytes: &mut [u8],
-        input: &mut Input,
-        buf: &mut ReadBuf<'_>,
+        put: Put<'_>,
         output: &mut Output,
     ) -> io::Result<Decrypted> {
         match self {
-            Self::Own(own) => own.decrypt(bytes, input, buf, output),
-            Self::Taken(taken) => taken.decrypt(bytes, input, buf, output),
+            Self::Own(own) => own.decrypt(bytes, put, output),
+            Self::Taken(taken) => taken.decrypt(bytes, put, output),
         }
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rustls::SupportedCipherSuite;
 
 use crate::codec::record;
-use crate::http::info::tls::{TlsHandshake, TlsInfo, TlsVersion};
+use crate::http::info::tls::TlsInfo;
 use crate::http::tls::identity::ClientPolicy;
 use crate::http::tls::stream::taken_session::{SessionParts, TakenSession};
 use crate::http::tls::stream::traffic::{Traffic, TrafficRecord};
@@ -26,12 +26,9 @@ pub(super) struct SessionRecord {
     policy: Bytes,
     received: TrafficRecord,
     sent: TrafficRecord,
+    info: TlsInfo,
     /// The beginning of a record of the client.
     sealed: Bytes,
-    alpn: Option<String>,
-    server_name: Option<String>,
-    client_certificates: Vec<Bytes>,
-    is_resumed: bool,
 }
 
 record!(SessionRecord {
@@ -39,11 +36,8 @@ record!(SessionRecord {
     policy,
     received,
     sent,
+    info,
     sealed,
-    alpn,
-    server_name,
-    client_certificates,
-    is_resumed,
 });
 
 impl SessionRecord {
@@ -55,23 +49,13 @@ impl SessionRecord {
             sent,
             info,
         } = session;
-        let TlsInfo {
-            version: _,
-            alpn,
-            server_name,
-            client_certificates,
-            handshake,
-        } = info;
         Self {
             suite: suite.suite().into(),
             policy: Bytes::copy_from_slice(&terms.policy),
             received,
             sent,
+            info,
             sealed: Bytes::copy_from_slice(sealed),
-            alpn,
-            server_name,
-            client_certificates: client_certificates.into_iter().map(Bytes::from).collect(),
-            is_resumed: handshake == TlsHandshake::Resumed,
         }
     }
 
@@ -83,27 +67,9 @@ impl SessionRecord {
         }
         let mut suites = terms.suites.iter().copied();
         let suite = suites.find(|suite| u16::from(suite.suite()) == self.suite)?;
-        let certificates = self.client_certificates.into_iter();
-        let info = TlsInfo {
-            version: version_of(suite),
-            alpn: self.alpn,
-            server_name: self.server_name,
-            client_certificates: certificates.map(Vec::from).collect(),
-            handshake: match self.is_resumed {
-                true => TlsHandshake::Resumed,
-                false => TlsHandshake::Full,
-            },
-        };
         let received = Traffic::new(suite, self.received)?;
         let sent = Traffic::new(suite, self.sent)?;
-        Some((TakenSession::new(received, sent, info), self.sealed))
-    }
-}
-
-fn version_of(suite: SupportedCipherSuite) -> TlsVersion {
-    match suite {
-        SupportedCipherSuite::Tls13(_) => TlsVersion::Tls13,
-        SupportedCipherSuite::Tls12(_) => TlsVersion::Tls12,
+        Some((TakenSession::new(received, sent, self.info), self.sealed))
     }
 }
 

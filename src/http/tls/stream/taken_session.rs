@@ -5,10 +5,9 @@
 use std::io::{self, IoSlice};
 
 use rustls::SupportedCipherSuite;
-use tokio::io::ReadBuf;
 
-use crate::http::info::tls::{TlsInfo, TlsVersion};
-use crate::http::tls::stream::input::{Decrypted, Input, RECORD_MAX, record_len};
+use crate::http::info::tls::TlsInfo;
+use crate::http::tls::stream::input::{Decrypted, Put, RECORD_MAX, record_len};
 use crate::http::tls::stream::output::{self, Output};
 use crate::http::tls::stream::traffic::{
     ALERT, ALERT_MAX, APPLICATION_DATA, Alert, HANDSHAKE, PLAIN_MAX, Traffic, TrafficRecord,
@@ -95,11 +94,10 @@ impl TakenSession {
     pub(super) fn decrypt(
         &mut self,
         bytes: &mut [u8],
-        input: &mut Input,
-        buf: &mut ReadBuf<'_>,
+        put: Put<'_>,
         output: &mut Output,
     ) -> io::Result<Decrypted> {
-        self.open_all(bytes, input, buf).map_err(|failure| {
+        self.open_all(bytes, put).map_err(|failure| {
             if let Failure::Wrong(alert) = failure {
                 self.alert(alert, output);
             }
@@ -107,12 +105,7 @@ impl TakenSession {
         })
     }
 
-    fn open_all(
-        &mut self,
-        bytes: &mut [u8],
-        input: &mut Input,
-        buf: &mut ReadBuf<'_>,
-    ) -> Result<Decrypted, Failure> {
+    fn open_all(&mut self, bytes: &mut [u8], put: Put<'_>) -> Result<Decrypted, Failure> {
         let mut used = 0;
         while let Some(len) = record_len(&bytes[used..]) {
             if len > RECORD_MAX {
@@ -124,7 +117,7 @@ impl TakenSession {
             match self.open(record)? {
                 Opened::Data(data @ [_, ..]) => {
                     self.without_data = 0;
-                    input.put(data, buf);
+                    put(data);
                 }
                 Opened::Data([]) | Opened::Nothing if self.without_data < WITHOUT_DATA_MAX => {
                     self.without_data += 1;
@@ -144,7 +137,7 @@ impl TakenSession {
         let wrong = match (kind, content) {
             (APPLICATION_DATA, data) => return Ok(Opened::Data(data)),
             (ALERT, &[level, description]) => {
-                let is_tls12 = self.info.version == TlsVersion::Tls12;
+                let is_tls12 = matches!(self.received.suite(), SupportedCipherSuite::Tls12(_));
                 return match description {
                     _ if description == Alert::CloseNotify as u8 => Ok(Opened::End),
                     USER_CANCELED => Ok(Opened::Nothing),

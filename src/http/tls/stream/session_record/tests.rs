@@ -4,11 +4,10 @@ use std::task::Poll;
 
 use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, CipherSuite};
-use tokio::io::ReadBuf;
 
 use super::*;
+use crate::http::info::tls::{TlsHandshake, TlsVersion};
 use crate::http::tls::crypto::provider;
-use crate::http::tls::stream::input::Input;
 use crate::http::tls::stream::output::Output;
 use crate::http::tls::stream::taken_session::TakenSession;
 use crate::http::tls::stream::wire::{
@@ -215,8 +214,18 @@ fn no_session_goes_on_where_it_would_not_have_begun() {
 }
 
 /// Both ends of a session, each of whose keys has encrypted so many records.
-fn ends(suite: SupportedCipherSuite, secret: usize, records: u64) -> [TakenSession; 2] {
-    let info = |version| TlsInfo {
+fn ends(suite: SupportedCipherSuite, records: u64) -> [TakenSession; 2] {
+    let (secret, version) = match suite {
+        SupportedCipherSuite::Tls13(suite) => {
+            let hash = suite.common.hash_provider.output_len();
+            (hash, TlsVersion::Tls13)
+        }
+        SupportedCipherSuite::Tls12(suite) => {
+            let key = suite.aead_alg.key_block_shape().enc_key_len;
+            (key, TlsVersion::Tls12)
+        }
+    };
+    let info = TlsInfo {
         version,
         alpn: None,
         server_name: None,
@@ -232,7 +241,7 @@ fn ends(suite: SupportedCipherSuite, secret: usize, records: u64) -> [TakenSessi
             };
             Traffic::new(suite, record).expect("they are long enough")
         });
-        TakenSession::new(received, sent, info(version_of(suite)))
+        TakenSession::new(received, sent, info.clone())
     })
 }
 
@@ -240,10 +249,10 @@ fn ends(suite: SupportedCipherSuite, secret: usize, records: u64) -> [TakenSessi
 fn passed(from: &mut TakenSession, to: &mut TakenSession, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut out = vec![0; 1000];
     let (_, len) = from.encrypt(&[IoSlice::new(bytes)], &mut out)?;
-    let (mut input, mut output) = (Input::default(), Output::default());
-    let mut nothing = ReadBuf::new(&mut []);
-    to.decrypt(&mut out[..len], &mut input, &mut nothing, &mut output)?;
-    Ok(input.take_plain().to_vec())
+    let mut read = Vec::new();
+    let put = &mut |plain: &[u8]| read.extend_from_slice(plain);
+    to.decrypt(&mut out[..len], put, &mut Output::default())?;
+    Ok(read)
 }
 
 #[test]
@@ -256,11 +265,11 @@ fn a_key_that_is_used_up_is_replaced_in_tls_1_3_and_ends_the_session_in_tls_1_2(
         let suites = &provider().cipher_suites;
         let suite = suites.iter().find(|suite| suite.suite() == name);
         let suite = *suite.expect("each provider has it");
-        let (secret, limit, is_tls13) = match suite {
-            SupportedCipherSuite::Tls13(suite) => (32, suite.common.confidentiality_limit, true),
-            SupportedCipherSuite::Tls12(suite) => (16, suite.common.confidentiality_limit, false),
+        let (limit, is_tls13) = match suite {
+            SupportedCipherSuite::Tls13(suite) => (suite.common.confidentiality_limit, true),
+            SupportedCipherSuite::Tls12(suite) => (suite.common.confidentiality_limit, false),
         };
-        let [mut server, mut client] = ends(suite, secret, limit - 1);
+        let [mut server, mut client] = ends(suite, limit - 1);
         let last = passed(&mut server, &mut client, b"last under this key");
         assert_eq!(last.expect("one is left"), b"last under this key");
         let next = passed(&mut server, &mut client, b"first under the next");
@@ -274,19 +283,14 @@ fn a_key_that_is_used_up_is_replaced_in_tls_1_3_and_ends_the_session_in_tls_1_2(
 #[test]
 fn a_number_of_another_worker_that_has_no_next_one_ends_the_session() {
     for suite in provider().cipher_suites.iter().copied() {
-        let secret = match suite {
-            SupportedCipherSuite::Tls13(suite) => suite.common.hash_provider.output_len(),
-            SupportedCipherSuite::Tls12(suite) => suite.aead_alg.key_block_shape().enc_key_len,
-        };
-        let [mut server, mut client] = ends(suite, secret, u64::MAX);
+        let [mut server, mut client] = ends(suite, u64::MAX);
         assert!(passed(&mut server, &mut client, b"data").is_err());
         let mut record = [23, 3, 3, 0, 17]
             .into_iter()
             .chain([0; 17])
             .collect::<Vec<u8>>();
-        let (mut input, mut output) = (Input::default(), Output::default());
-        let mut nothing = ReadBuf::new(&mut []);
-        let read = server.decrypt(&mut record, &mut input, &mut nothing, &mut output);
+        let mut output = Output::default();
+        let read = server.decrypt(&mut record, &mut |_| {}, &mut output);
         assert!(read.is_err());
         server.close(&mut output);
         assert!(output.is_empty(), "no alert can be encrypted");
