@@ -19,7 +19,7 @@ use zeroize::Zeroize;
 
 use crate::address::Address;
 use crate::codec::{Malformed, Reader, Record, Writer, record};
-use crate::moved::Moved;
+use crate::moved::{Moved, READ_AHEAD_MAX};
 use crate::proxy::Forwarded;
 use crate::secret::{self, Secret};
 use crate::sys::fds;
@@ -32,17 +32,13 @@ const PLACED: u8 = 2;
 const HTTP2_HANDED_OVER: u8 = 3;
 const TLS_HANDED_OVER: u8 = 4;
 
-/// The most bytes of a message that were read and not processed. A pair takes messages of more than
-/// twice that size.
-pub(crate) const READ_AHEAD_MAX: usize = 64 * 1024;
-
 /// The most bytes of what an HTTP/2 client will not send again: its header table and some numbers.
 const HTTP2_MAX: usize = 16 * 1024;
 
 /// The version, the addresses and some lengths. A path is short (unix(7), `sun_path`).
 const ADDRESSES_MAX: usize = 256;
 
-/// The longest message.
+/// The longest message. The kernel's default for `net.core.wmem_max` (socket(7)) allows it.
 const LEN_MAX: usize = READ_AHEAD_MAX + HTTP2_MAX + secret::RECORD_MAX + ADDRESSES_MAX;
 
 /// Both ends of an inbox.
@@ -143,7 +139,7 @@ impl Sender {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let mut message = note.encode();
-        let sent = fds::send(&self.0, &message, &[connection.as_fd().as_raw_fd()]);
+        let sent = fds::send_long(&self.0, &message, &[connection.as_fd().as_raw_fd()]);
         if tls.is_some() {
             message.as_mut_slice().zeroize();
         }

@@ -63,6 +63,18 @@ pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()>
     Ok(())
 }
 
+/// As [`send`], also if the message is longer than the socket's buffer: makes the buffer larger, as
+/// far as the kernel allows (socket(7), `SO_SNDBUF`).
+pub(crate) fn send_long(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()> {
+    match send(&to, bytes, fds) {
+        Err(error) if error.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
+            SockRef::from(&to).set_send_buffer_size(bytes.len())?;
+            send(to, bytes, fds)
+        }
+        sent => sent,
+    }
+}
+
 /// Makes the kernel refuse messages with descriptors to this socket: the sender gets `EPERM`. On
 /// Linux before 6.16 this has no effect.
 pub(crate) fn refuse_descriptors(socket: impl AsFd) {

@@ -22,7 +22,7 @@ use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header,
     PADDED, PING, RST_STREAM, Scan, control_frame,
 };
-use crate::http::http2::waiting;
+use crate::http::http2::waiting::{NewStreams, Waiting, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
 
@@ -87,7 +87,7 @@ pub(crate) struct Frames {
     is_in_head: Cell<bool>,
     balance: Cell<Balance>,
     goaway: Cell<GoAway>,
-    new_streams: Cell<NewStreams>,
+    new_streams: RefCell<NewStreams>,
     /// How many streams the client has begun in this round.
     begun_in_round: Cell<u32>,
     /// How many short DATA frames may wait for their handlers.
@@ -103,16 +103,6 @@ enum Balance {
     NotExceeded,
     /// The client has sent more frames than it had credits for.
     Exceeded,
-}
-
-/// What happens to streams that the client opens.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NewStreams {
-    Pass,
-    /// The connection is to move when no stream is open. Until then h2 reads no new one.
-    Wait,
-    /// Some may have waited, here or in another server.
-    PassAfterWait,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,7 +127,7 @@ impl Frames {
         let client = ClientState::of_record(record)?;
         let frames = Self::of(registry, Scan::between_frames(), client);
         frames.last_stream.set(record.last_stream);
-        frames.new_streams.set(NewStreams::PassAfterWait);
+        frames.new_streams.replace(NewStreams::PassAfterWait);
         Some(frames)
     }
 
@@ -155,7 +145,7 @@ impl Frames {
             is_in_head: Cell::new(false),
             balance: Cell::new(Balance::NotExceeded),
             goaway: Cell::new(GoAway::NotSent),
-            new_streams: Cell::new(NewStreams::Pass),
+            new_streams: RefCell::default(),
             begun_in_round: Cell::new(0),
             short_data: Cell::new(0),
             written_data: Cell::new(0),
@@ -166,6 +156,7 @@ impl Frames {
     /// Counts the frames in bytes that were read.
     pub(crate) fn read(&self, bytes: &[u8]) {
         self.last_read.set(self.registry.now());
+        self.new_streams.borrow_mut().was_read(bytes.len());
         let mut client = self.client.borrow_mut();
         let mut read = self.read.borrow_mut();
         read.read(bytes, ClientState::wants_read, |frame, payload| {
@@ -249,42 +240,44 @@ impl Frames {
         is_released
     }
 
-    /// From now on new streams wait, or no longer.
-    pub(crate) fn hold_new_streams(&self, wait: bool) {
-        if wait {
-            self.new_streams.set(NewStreams::Wait);
-        } else if self.new_streams_wait() {
-            self.new_streams.set(NewStreams::PassAfterWait);
+    /// From now on new streams wait.
+    pub(crate) fn hold_new_streams(&self) {
+        self.new_streams.borrow_mut().hold();
+    }
+
+    /// New streams wait no longer. Those that have waited are in the input again.
+    pub(crate) fn release_new_streams(&self, input: &mut BytesMut) {
+        if self.new_streams_wait() {
+            let begin = self.read.borrow().rest_of_frame(input);
+            let mut new_streams = self.new_streams.borrow_mut();
+            new_streams.release(input, begin, self.last_stream.get());
         }
     }
 
     pub(crate) fn new_streams_wait(&self) -> bool {
-        self.new_streams.get() == NewStreams::Wait
+        self.new_streams.borrow().waiting().is_some()
     }
 
-    /// How many bytes of this input h2 may read while new streams wait. Puts frames of open streams
-    /// first. 0: none before more have come.
-    pub(crate) fn let_pass(&self, input: &mut BytesMut) -> usize {
-        match self.read.borrow().rest_of_frame(input) {
-            Some(begin) => waiting::let_pass(input, begin, self.last_stream.get()),
-            None => input.len(),
-        }
+    /// How many bytes wait outside of the input.
+    pub(crate) fn waiting_len(&self) -> usize {
+        self.new_streams.borrow().waiting().map_or(0, Waiting::len)
     }
 
-    /// How many bytes of this input h2 may read when no stream has to wait. 0: none in this round.
-    pub(crate) fn admit(&self, input: &[u8]) -> usize {
-        let last_stream = self.last_stream.get();
-        let begin = match self.new_streams.get() {
-            NewStreams::PassAfterWait => self.read.borrow().rest_of_frame(input),
-            NewStreams::Pass | NewStreams::Wait => None,
-        };
-        let Some(begin) = begin else {
+    /// How many bytes of this input h2 may read now. Frames that have to wait are taken out of it.
+    /// 0: none before more have come, or none in this round.
+    pub(crate) fn admit(&self, input: &mut BytesMut) -> usize {
+        let Some(begin) = self.read.borrow().rest_of_frame(input) else {
             return input.len();
         };
-        match waiting::before_new_stream(input, begin, last_stream) {
-            0 if self.begun_in_round.get() >= BEGUN_IN_ROUND => 0,
-            0 => waiting::one_new_stream(input, last_stream),
-            before => before,
+        let last_stream = self.last_stream.get();
+        match &mut *self.new_streams.borrow_mut() {
+            NewStreams::Pass => input.len(),
+            NewStreams::Wait(waiting) => waiting.take(input, begin, last_stream),
+            NewStreams::PassAfterWait => match before_new_stream(input, begin, last_stream) {
+                0 if self.begun_in_round.get() >= BEGUN_IN_ROUND => 0,
+                0 => one_new_stream(input, last_stream),
+                before => before,
+            },
         }
     }
 

@@ -13,14 +13,14 @@ use hyper::server::conn::http2::{Builder, Connection};
 use crate::http::http2::announced::Announced;
 use crate::http::http2::budget::ResponseBudget;
 use crate::http::http2::frames::{Frames, first_goaway};
-use crate::http::http2::hyper_stream::{AnyStream, HyperStream};
+use crate::http::http2::hyper_stream::{AnyStream, HyperStream, is_full};
 use crate::http::http2::response::StreamHandler;
 use crate::http::http2::spawner::Spawner;
 use crate::http::http2::streams::{Overdue, StreamService, Streams, Tunnels};
 use crate::http::http2::tasks::Tasks;
 
 use crate::http::conn::protocol::Failure;
-use crate::http::conn::stream::{Gathers, READ_AT_ONCE};
+use crate::http::conn::stream::Gathers;
 use crate::http::options::{DateHeader, Http};
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{ConnState, Replay, Stage};
@@ -151,6 +151,7 @@ impl HyperConnection {
     /// A client that sent something in the last second may send more, such as a PING now and then.
     pub(crate) fn can_rest(&self) -> bool {
         self.io.borrow_mut().input().is_empty()
+            && !self.budget.frames.new_streams_wait()
             && (self.registry).is_second_over(self.budget.frames.last_read())
             && self.can_be_dropped()
     }
@@ -166,11 +167,13 @@ impl HyperConnection {
         let were_open = self.state.stage() == Stage::Streams;
         let frames = &self.budget.frames;
         let is_unsent = self.work == Work::Left || !self.state.is_quiet();
-        frames.hold_new_streams(
-            self.shutdown == Shutdown::NotBegun
-                && self.registry.moves_since(&self.state).is_some()
-                && (were_open || (frames.new_streams_wait() && is_unsent)),
-        );
+        let wait = self.shutdown == Shutdown::NotBegun
+            && self.registry.moves_since(&self.state).is_some()
+            && (were_open || (frames.new_streams_wait() && is_unsent));
+        match wait {
+            true => frames.hold_new_streams(),
+            false => frames.release_new_streams(self.io.borrow_mut().input()),
+        }
     }
 
     /// In a reload GOAWAY leaves together with the last response. Many clients fail requests that
@@ -236,7 +239,7 @@ impl HyperConnection {
 
     /// New streams wait. They need not if the connection does not move now, or cannot.
     fn look_at_waiting(&self, cx: &Context<'_>) {
-        let is_full = self.io.borrow_mut().input().len() >= READ_AT_ONCE;
+        let is_full = is_full(&self.budget.frames, self.io.borrow_mut().input().len());
         let is_stuck = is_full && self.state.stage() == Stage::Streams;
         if is_stuck {
             // What open streams need to end cannot come in any more.
@@ -280,7 +283,9 @@ impl HyperConnection {
         if self.shutdown == Shutdown::NotBegun {
             self.shutdown = Shutdown::GoAwaySent;
             self.streams.end(self.registry.now());
-            self.budget.frames.go_away();
+            let frames = &self.budget.frames;
+            frames.release_new_streams(self.io.borrow_mut().input());
+            frames.go_away();
             Pin::new(&mut self.connection).graceful_shutdown();
         }
     }

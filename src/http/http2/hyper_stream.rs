@@ -12,6 +12,11 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::{READ_AT_ONCE, Stream};
 use crate::http::http2::frames::Frames;
+use crate::moved::READ_AHEAD_MAX;
+
+/// Limit of bytes that wait with new streams. The window of a connection has room for four times as
+/// many, so that open streams go on. One read may exceed it.
+const WAITING_MAX: usize = READ_AHEAD_MAX - READ_AT_ONCE;
 
 /// The stream of any socket. So hyper and h2, a large part of a binary, are compiled once.
 pub(crate) type AnyStream = Stream<dyn Socket>;
@@ -66,18 +71,24 @@ fn poll_before_new_stream(
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
     loop {
-        let count = frames.let_pass(stream.input());
+        let count = frames.admit(stream.input());
         if count > 0 {
             return Poll::Ready(Ok(count));
         }
-        if stream.input().len() >= READ_AT_ONCE {
+        if is_full(frames, stream.input().len()) {
             // The connection is polled when a stream ends, or when it stays.
             return Poll::Pending;
         }
         if ready!(stream.poll_fill(cx))? == 0 {
+            frames.release_new_streams(stream.input());
             return Poll::Ready(Ok(usize::MAX));
         }
     }
+}
+
+/// Whether no more may be read while new streams wait, with so many bytes in the input.
+pub(crate) fn is_full(frames: &Frames, input: usize) -> bool {
+    input >= READ_AT_ONCE || frames.waiting_len() + input >= WAITING_MAX
 }
 
 impl Read for HyperStream {

@@ -248,6 +248,8 @@ impl<I: Socket> Protocol<I> for Http2Connection<I> {
             parts,
             phase,
         } = *self;
+        let Parts { io, frames, .. } = &parts;
+        frames.release_new_streams(io.borrow_mut().input());
         drop((parts, phase));
         Rc::into_inner(stream).map(RefCell::into_inner)
     }

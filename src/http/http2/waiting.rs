@@ -1,4 +1,6 @@
-//! New streams that wait in the input, and the frames that pass them.
+//! New streams that wait, and the frames that pass them.
+
+use std::mem;
 
 use bytes::BytesMut;
 
@@ -31,44 +33,159 @@ pub(crate) fn one_new_stream(input: &[u8], last_stream: u32) -> usize {
     before_new_stream(input, end, last_stream)
 }
 
-/// Puts frames of open streams before new streams: the bodies and the windows that the open ones
-/// need to end. Returns how many bytes come before the first new stream.
-///
-/// Frames that may be processed in another order only pass whole. Nothing passes fields of an open
-/// stream, because the header table depends on their order, nor settings.
-pub(crate) fn let_pass(input: &mut BytesMut, begin: usize, last_stream: u32) -> usize {
-    let passed = before_new_stream(input, begin, last_stream);
-    let rest = input.split_off(passed).freeze();
-    let (mut waiting, mut at) = (Vec::new(), 0);
-    while let Some(header) = header_at(&rest, at) {
-        let is_open = header.stream <= last_stream;
-        let passes = match header.kind {
-            DATA | RST_STREAM | WINDOW_UPDATE => is_open,
-            HEADERS if is_open => break,
-            SETTINGS | GOAWAY => break,
-            _ => false,
-        };
-        let Some(frame) = rest.get(at..at + FRAME_HEADER + header.len) else {
-            break;
-        };
-        at += frame.len();
-        match passes {
-            true => input.extend_from_slice(frame),
-            false => waiting.extend_from_slice(frame),
+/// What happens to streams that the client opens.
+#[derive(Debug, Default)]
+pub(crate) enum NewStreams {
+    #[default]
+    Pass,
+    /// The connection is to move when no stream is open. Until then h2 reads no new one.
+    Wait(Box<Waiting>),
+    /// Some may have waited, here or in another server.
+    PassAfterWait,
+}
+
+impl NewStreams {
+    pub(crate) fn hold(&mut self) {
+        if self.waiting().is_none() {
+            *self = Self::Wait(Box::default());
         }
     }
-    let passed = input.len();
-    input.extend_from_slice(&waiting);
-    input.extend_from_slice(&rest[at..]);
-    passed
+
+    /// Puts what has waited back into the input. `begin` is as in [`Waiting::take`]; without it h2
+    /// is in a frame whose end has not come, and nothing can wait.
+    pub(crate) fn release(&mut self, input: &mut BytesMut, begin: Option<usize>, last_stream: u32) {
+        let before = mem::replace(self, Self::PassAfterWait);
+        if let (Self::Wait(waiting), Some(begin)) = (before, begin) {
+            waiting.put_back(input, begin, last_stream);
+        }
+    }
+
+    /// h2 has read so many bytes of the input.
+    pub(crate) fn was_read(&mut self, count: usize) {
+        if let Self::Wait(waiting) = self {
+            waiting.was_read(count);
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> Option<&Waiting> {
+        match self {
+            Self::Wait(waiting) => Some(waiting),
+            Self::Pass | Self::PassAfterWait => None,
+        }
+    }
+}
+
+/// The frames of new streams while the connection is to move, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    bytes: BytesMut,
+    /// How many bytes of the input come before them, and h2 has not read.
+    passed: usize,
+    passing: Passing,
+}
+
+/// What passes the frames that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Passing {
+    /// The bodies and the windows that open streams need to end. Only whole frames pass, because
+    /// they change their place.
+    #[default]
+    OpenStreams,
+    /// Nothing: a frame waits whose place among the others matters.
+    Nothing,
+}
+
+impl Waiting {
+    /// Takes the frames that have to wait out of the input. Returns how many bytes of the input h2
+    /// may read; the part of a frame may follow them. `begin` is the length of the frame that h2
+    /// has begun to read.
+    ///
+    /// Nothing passes fields of an open stream, because the header table depends on their order,
+    /// nor settings.
+    pub(crate) fn take(&mut self, input: &mut BytesMut, begin: usize, last_stream: u32) -> usize {
+        let mut passed = match self.bytes.is_empty() {
+            true => before_new_stream(input, begin, last_stream),
+            false => self.passed,
+        };
+        let mut at = passed;
+        while let (Passing::OpenStreams, Some(header)) = (self.passing, header_at(input, at)) {
+            let is_open = header.stream <= last_stream;
+            let passes = match header.kind {
+                DATA | RST_STREAM | WINDOW_UPDATE => is_open,
+                SETTINGS | GOAWAY => {
+                    self.passing = Passing::Nothing;
+                    break;
+                }
+                HEADERS if is_open => {
+                    self.passing = Passing::Nothing;
+                    break;
+                }
+                _ => false,
+            };
+            let end = at + FRAME_HEADER + header.len;
+            let Some(frame) = input.get(at..end) else {
+                break;
+            };
+            if passes {
+                input.copy_within(at..end, passed);
+                passed += end - at;
+            } else {
+                self.bytes.extend_from_slice(frame);
+            }
+            at = end;
+        }
+        if self.passing == Passing::Nothing {
+            self.bytes.extend_from_slice(&input[at..]);
+            input.truncate(passed);
+        } else if at > passed {
+            input.copy_within(at.., passed);
+            input.truncate(input.len() - (at - passed));
+        }
+        self.passed = passed;
+        passed
+    }
+
+    /// h2 has read so many bytes of the input.
+    fn was_read(&mut self, count: usize) {
+        self.passed = self.passed.saturating_sub(count);
+    }
+
+    /// How many bytes wait.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Puts the frames that have waited back, where h2 can read them.
+    pub(crate) fn put_back(mut self, input: &mut BytesMut, begin: usize, last_stream: u32) {
+        let passed = self.take(input, begin, last_stream);
+        let rest = input.split_off(passed);
+        input.unsplit(self.bytes);
+        input.unsplit(rest);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::http2::scan::{CONTINUATION, PING, write_frame};
+    use crate::http::http2::scan::{CONTINUATION, PING, Scan, write_frame};
 
-    /// The kind and the stream of each frame, and in its payload the number of the frame.
+    /// The kind and the stream of each frame. The last open stream is 5.
+    const MIXED: [(u8, u32); 10] = [
+        (DATA, 5),
+        (HEADERS, 7),
+        (CONTINUATION, 7),
+        (DATA, 5),
+        (DATA, 7),
+        (WINDOW_UPDATE, 0),
+        (PING, 0),
+        (WINDOW_UPDATE, 7),
+        (RST_STREAM, 3),
+        (RST_STREAM, 7),
+    ];
+
+    const STOPS: [(u8, u32); 3] = [(HEADERS, 5), (SETTINGS, 0), (GOAWAY, 0)];
+
+    /// The frames, each with its number as payload.
     fn input(frames: &[(u8, u32)]) -> BytesMut {
         let mut bytes = Vec::new();
         for (number, (kind, stream)) in (0..).zip(frames) {
@@ -86,8 +203,9 @@ mod tests {
 
     /// The order after frames were let pass, and how many come before the first new stream.
     fn passed(frames: &[(u8, u32)]) -> (Vec<u8>, usize) {
-        let mut input = input(frames);
-        let passed = let_pass(&mut input, 0, 5);
+        let (mut input, mut waiting) = (input(frames), Waiting::default());
+        let passed = waiting.take(&mut input, 0, 5);
+        waiting.put_back(&mut input, 0, 5);
         (numbers(&input), passed / (FRAME_HEADER + 4))
     }
 
@@ -98,20 +216,8 @@ mod tests {
             passed(&[(DATA, 5), (PING, 0), (HEADERS, 5)]),
             (vec![0, 1, 2], 3)
         );
-        let mixed = [
-            (DATA, 5),
-            new,
-            (CONTINUATION, 7),
-            (DATA, 5),
-            (DATA, 7),
-            (WINDOW_UPDATE, 0),
-            (PING, 0),
-            (WINDOW_UPDATE, 7),
-            (RST_STREAM, 3),
-            (RST_STREAM, 7),
-        ];
-        assert_eq!(passed(&mixed), (vec![0, 3, 5, 8, 1, 2, 4, 6, 7, 9], 4));
-        for stops in [(HEADERS, 5), (SETTINGS, 0), (GOAWAY, 0)] {
+        assert_eq!(passed(&MIXED), (vec![0, 3, 5, 8, 1, 2, 4, 6, 7, 9], 4));
+        for stops in STOPS {
             let frames = [new, (DATA, 3), stops, (DATA, 1)];
             assert_eq!(passed(&frames), (vec![1, 0, 2, 3], 1), "{stops:?}");
         }
@@ -121,11 +227,50 @@ mod tests {
     fn a_part_of_a_frame_passes_no_new_stream() {
         let whole = input(&[(HEADERS, 7), (DATA, 5)]);
         for len in 0..whole.len() {
-            let mut part = BytesMut::from(&whole[..len]);
-            assert_eq!(let_pass(&mut part, 0, 5), 0, "{len}");
+            let (mut part, mut waiting) = (BytesMut::from(&whole[..len]), Waiting::default());
+            assert_eq!(waiting.take(&mut part, 0, 5), 0, "{len}");
+            waiting.put_back(&mut part, 0, 5);
             assert_eq!(part, whole[..len]);
         }
         let mut part = BytesMut::from(&whole[4..]);
-        assert_eq!(let_pass(&mut part, FRAME_HEADER, 5), whole.len() - 4);
+        let passed = Waiting::default().take(&mut part, FRAME_HEADER, 5);
+        assert_eq!(passed, whole.len() - 4);
+    }
+
+    /// h2 reads as little at a time as comes, or one byte.
+    #[test]
+    fn the_order_is_the_same_for_reads_of_any_length() {
+        let stopped =
+            STOPS.map(|stop| [(HEADERS, 7), (DATA, 3), (DATA, 5), stop, (DATA, 1)].to_vec());
+        for frames in stopped.into_iter().chain([MIXED.to_vec()]) {
+            let whole = input(&frames);
+            let order = passed(&frames).0;
+            for (piece, least) in (1..=whole.len()).flat_map(|piece| [(piece, 1), (piece, piece)]) {
+                let read = read_in_pieces(&whole, piece, least);
+                assert_eq!(
+                    numbers(&read),
+                    order,
+                    "{frames:?} in pieces of {piece}, {least}"
+                );
+            }
+        }
+    }
+
+    /// What h2 reads at last, if so many bytes come at a time, and it reads at most `read_max`.
+    fn read_in_pieces(whole: &[u8], piece: usize, read_max: usize) -> Vec<u8> {
+        let (mut input, mut waiting) = (BytesMut::new(), Waiting::default());
+        let (mut read, mut scan) = (Vec::new(), Scan::between_frames());
+        for bytes in whole.chunks(piece) {
+            input.extend_from_slice(bytes);
+            let begin = scan.rest_of_frame(&input).unwrap_or(input.len());
+            let passed = waiting.take(&mut input, begin, 5).min(read_max);
+            scan.read(&input[..passed], |_| false, |_, _| ());
+            waiting.was_read(passed);
+            read.extend_from_slice(&input.split_to(passed));
+        }
+        let begin = scan.rest_of_frame(&input).expect("it has come as a whole");
+        waiting.put_back(&mut input, begin, 5);
+        read.extend_from_slice(&input);
+        read
     }
 }
