@@ -33,8 +33,15 @@ impl Choices<'_> {
     }
 }
 
+/// What the client sends beside PING.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sends {
+    Requests,
+    AnyFrames,
+}
+
 /// After the server drains, the client may send one more request. Then it acknowledges the PING.
-pub(super) fn steps(input: &[u8]) -> Vec<Step> {
+pub(super) fn steps(input: &[u8], sends: Sends) -> Vec<Step> {
     let mut choices = Choices(input.iter());
     let mut first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     write_frame(&mut first, SETTINGS, 0, 0, b"");
@@ -72,6 +79,7 @@ pub(super) fn steps(input: &[u8]) -> Vec<Step> {
                 let len = usize::from(choices.below(255)) * 60;
                 write_frame(&mut bytes, DATA, end, stream, &vec![b'd'; len]);
             }
+            _ if sends == Sends::Requests => continue,
             8 => settings(&mut bytes, &mut choices),
             _ => other(&mut bytes, &mut choices, next),
         }

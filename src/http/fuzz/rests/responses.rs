@@ -56,6 +56,12 @@ impl Responses {
         self.scan = Some(scan);
     }
 
+    /// Whether the server has ended the connection for an error of the client.
+    pub(super) fn end_with_error(&self) -> bool {
+        let mut others = self.seen.others.iter();
+        others.any(|(kind, _, reason)| *kind == GOAWAY && *reason != [0; 4])
+    }
+
     fn add(&mut self, frame: &Header, payload: &[u8]) {
         let streams = &mut self.seen.streams;
         match frame.kind {
