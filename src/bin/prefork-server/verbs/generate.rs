@@ -27,9 +27,51 @@ pub(super) fn completions(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut whole(), NAME, &mut script);
     let script = String::from_utf8(script).expect("a script is text");
-    // For bash, clap_complete 4.6 writes the `-` of the name in two ways, so that what belongs to a
-    // verb is never found (https://github.com/clap-rs/clap/issues/6421).
-    script.replace("prefork__subcmd__server", "prefork__server")
+    match shell {
+        // clap_complete 4.6 writes the `-` of the name in two ways, so that what belongs to a
+        // verb is never found (https://github.com/clap-rs/clap/issues/6421).
+        Shell::Bash => script.replace("prefork__subcmd__server", "prefork__server"),
+        Shell::Zsh => zsh(&script),
+        Shell::Fish => fish(&script),
+        _ => script,
+    }
+}
+
+fn verbs() -> Vec<String> {
+    let definition = definition();
+    let names = definition.get_subcommands().map(Command::get_name);
+    names.map(str::to_owned).collect()
+}
+
+/// clap_complete takes the first word for DIR and the second for the verb, so zsh never finds what
+/// belongs to a verb. Here the first word is a verb or DIR, and options may follow DIR.
+fn zsh(script: &str) -> String {
+    let is_dir = |line: &&str| line.starts_with("'::dir -- ");
+    let lines = script.lines().filter(|line| !is_dir(line));
+    let script: String = lines.flat_map(|line| [line, "\n"]).collect();
+    let verbs = verbs().join("|");
+    let verb = format!("    local ret=1 verb=${{(M)words[2]:#({verbs})}}\n");
+    let names = "    _describe -t commands 'prefork-server commands' commands \"$@\"\n";
+    let names_or_directories = "    local unmatched=1
+    (( CURRENT == 2 )) && _describe -t commands 'verb' commands \"$@\" && unmatched=0
+    _files -/ && unmatched=0
+    return unmatched\n";
+    let rest = "\"*::: :->prefork-server\" \\\n";
+    let rest_of_verb = "${verb:+\"*::: :->prefork-server\"} \\\n";
+    script
+        .replacen("    local ret=1\n", &verb, 1)
+        .replacen(names, names_or_directories, 1)
+        .replacen(rest, rest_of_verb, 1)
+        .replace("$line[2]", "$line[1]")
+}
+
+/// clap_complete takes DIR for a verb, and completes no option whose value is missing.
+fn fish(script: &str) -> String {
+    let verbs = verbs().join(" ");
+    let is_verb = format!("    if contains -- \"$argv[1]\" {verbs}\n");
+    script
+        .replacen("    or return\n", "    or return 0\n", 1)
+        .replacen("    if set -q argv[1]\n", &is_verb, 1)
 }
 
 /// Writes `prefork-server.1` and a page for each verb, such as `prefork-server-logs-reopen.1`.
@@ -97,6 +139,31 @@ mod tests {
         for (verb, _) in verbs {
             assert!(script.contains(&format!(" {verb})\n")), "{verb}: {script}");
         }
+    }
+
+    #[test]
+    fn zsh_and_fish_tell_a_verb_from_a_directory() {
+        let zsh = completions(Shell::Zsh);
+        let verbs = verbs();
+        let is_verb = format!("local ret=1 verb=${{(M)words[2]:#({})}}\n", verbs.join("|"));
+        let rest = "${verb:+\"*::: :->prefork-server\"}";
+        for part in [
+            &is_verb,
+            rest,
+            "case $line[1] in",
+            "(( CURRENT == 2 )) && _describe",
+        ] {
+            assert!(zsh.contains(part), "{part}: {zsh}");
+        }
+        for part in ["'::dir ", "$line[2]", "\n\"*::: :->prefork-server\""] {
+            assert!(!zsh.contains(part), "{part}: {zsh}");
+        }
+        let fish = completions(Shell::Fish);
+        let is_verb = format!("if contains -- \"$argv[1]\" {}\n", verbs.join(" "));
+        assert!(
+            fish.contains(&is_verb) && fish.contains("or return 0\n"),
+            "{fish}"
+        );
     }
 
     #[test]
