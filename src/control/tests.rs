@@ -1,0 +1,73 @@
+use std::os::unix::net::UnixListener;
+use std::thread;
+
+use super::*;
+
+/// What a client gets of a server that writes this to each connection, and closes it.
+fn asked<T>(response: &'static [u8], ask: impl FnOnce(&Control) -> T) -> T {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("admin");
+    let listener = UnixListener::bind(&path).expect("it is free");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(response);
+        }
+    });
+    ask(&Control::at(Address::Unix(path)))
+}
+
+fn refused_by(response: &'static [u8]) -> ControlError {
+    let followed = asked(response, |server| server.follow(|_| Ok(())));
+    followed.expect_err("there are no notices")
+}
+
+#[test]
+fn a_client_that_waits_gives_up_a_server_that_closes_each_connection() {
+    let begun = Begun {
+        id: 1,
+        progress: Progress::Running,
+        note: None,
+        ends_server: false,
+    };
+    let waited = asked(b"", |server| server.wait(&begun, Duration::MAX));
+    assert!(waited.is_err_and(|error| error.is_broken_off()));
+}
+
+#[test]
+fn a_client_that_gets_no_notices_is_told_why() {
+    let full = b"HTTP/1.0 503 Service Unavailable\r\n\r\ntoo many clients listen\n";
+    let refused = refused_by(full);
+    assert!(
+        matches!(&refused, ControlError::Refused(why) if why == "too many clients listen"),
+        "{refused:?}"
+    );
+    let page = b"HTTP/1.1 404 Not Found\r\n\r\n<html>\n</html>\n";
+    let refused = refused_by(page).to_string();
+    assert!(refused.contains("404 Not Found"), "{refused}");
+    for closed in [&b""[..], b"HTTP/1.1 200 OK\r\n\r\n<html>\n"] {
+        let closed = refused_by(closed);
+        assert!(closed.is_broken_off(), "{closed:?}");
+    }
+}
+
+#[test]
+fn a_timeout_says_how_long_it_was_and_that_the_server_may_have_the_command() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("admin");
+    let _accepts_nothing = UnixListener::bind(&path).expect("it is free");
+    let server = Control::at(Address::Unix(path));
+    let patience = Duration::from_millis(7);
+    for (method, ends) in [
+        (Method::Get, "no response within 7ms"),
+        (
+            Method::Post,
+            "within 7ms, but the server may have the command",
+        ),
+    ] {
+        let error = server
+            .request(method, "/", patience)
+            .expect_err("a timeout");
+        assert!(error.to_string().ends_with(ends), "{error}");
+    }
+}
