@@ -123,12 +123,12 @@ impl Control {
     /// ```
     ///
     /// # Errors
-    /// [`ControlError::Refused`] with the body if the status is not 200.
+    /// [`ControlError::Refused`] with the body if the server refuses it.
     pub fn get(&self, path: &str) -> Result<String, ControlError> {
         let (status, body) = self.request(Method::Get, path, PATIENCE)?;
         match status {
             200 => Ok(body),
-            _ => Err(ControlError::Refused(body.trim_end().to_owned())),
+            _ => Err(refusal(status, &body)),
         }
     }
 
@@ -220,8 +220,11 @@ impl Control {
             let lines = sent.flat_map(|stream| BufReader::new(stream).lines());
             let mut lines = lines.map_while(Result::ok);
             let status = lines.next().unwrap_or_default();
-            if !status.is_empty() && status.split(' ').nth(1) != Some("200") {
-                return Err(ControlError::Refused(reason(status, lines)).into());
+            let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
+            if !status.is_empty() && code != Some(200) {
+                let body = lines.skip_while(|line| !line.is_empty()).skip(1);
+                let two: Vec<_> = body.take(2).collect();
+                return Err(refusal(code.unwrap_or_default(), &two.join("\n")).into());
             }
             closed += 1;
             for line in lines {
@@ -254,7 +257,7 @@ impl Control {
         match (method, status) {
             (_, 200 | 202) => {}
             (Method::Get, 404) => return Err(ControlError::UnknownOperation),
-            _ => return Err(ControlError::Refused(body.trim_end().to_owned())),
+            _ => return Err(refusal(status, &body)),
         }
         let object: Option<Value> = serde_json::from_str(&body).ok();
         let parsed = object.and_then(|object| {
@@ -371,7 +374,10 @@ impl fmt::Display for ControlError {
             }
             Self::UnknownOperation => f.write_str("the server does not know this operation"),
             Self::Unreachable(address, error) => write!(f, "{address} does not respond: {error}"),
-            Self::Unexpected(body) => write!(f, "not a response of an admin address: {body}"),
+            Self::Unexpected(body) => {
+                let line = body.lines().next().unwrap_or_default();
+                write!(f, "not a response of an admin address: {line}")
+            }
         }
     }
 }
@@ -404,11 +410,13 @@ trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
-/// Why a request was refused: the text of the response if it is one line, else the status.
-fn reason(status: String, lines: impl Iterator<Item = String>) -> String {
-    let mut text = lines.skip_while(|line| !line.is_empty()).skip(1);
-    match (text.next(), text.next()) {
-        (Some(line), None) if !line.is_empty() => line,
-        _ => status,
+/// An admin address refuses in one line, or lists its paths. Other servers have other statuses,
+/// pages and empty bodies.
+fn refusal(status: u16, body: &str) -> ControlError {
+    let body = body.trim_end();
+    match (status, body.lines().count()) {
+        (400 | 403 | 405 | 409 | 503, 1) => ControlError::Refused(body.to_owned()),
+        (404, _) if body.starts_with("no such path") => ControlError::Refused(body.to_owned()),
+        _ => ControlError::Unexpected(format!("status {status}")),
     }
 }

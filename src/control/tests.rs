@@ -43,12 +43,33 @@ fn a_client_that_gets_no_notices_is_told_why() {
         "{refused:?}"
     );
     let page = b"HTTP/1.1 404 Not Found\r\n\r\n<html>\n</html>\n";
-    let refused = refused_by(page).to_string();
-    assert!(refused.contains("404 Not Found"), "{refused}");
+    let other = refused_by(page).to_string();
+    assert!(other.ends_with("admin address: status 404"), "{other}");
     for closed in [&b""[..], b"HTTP/1.1 200 OK\r\n\r\n<html>\n"] {
         let closed = refused_by(closed);
         assert!(closed.is_broken_off(), "{closed:?}");
     }
+}
+
+#[test]
+fn a_server_that_is_no_admin_address_does_not_refuse() {
+    for response in [
+        &b"HTTP/1.0 404 Not Found\r\n\r\nNot Found"[..],
+        b"HTTP/1.0 308 Permanent Redirect\r\n\r\n",
+        b"HTTP/1.0 405 Method Not Allowed\r\n\r\n<html>\n</html>\n",
+    ] {
+        let status = asked(response, |server| server.get("/status"));
+        let begun = asked(response, |server| server.begin(Command::Reload));
+        for error in [status.err(), begun.err()] {
+            assert!(
+                matches!(error, Some(ControlError::Unexpected(_))),
+                "{error:?}"
+            );
+        }
+    }
+    let refused = b"HTTP/1.0 409 Conflict\r\n\r\nthe server drains\n";
+    let begun = asked(refused, |server| server.begin(Command::Reload));
+    assert!(matches!(begun, Err(ControlError::Refused(why)) if why == "the server drains"));
 }
 
 #[test]
