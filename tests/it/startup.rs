@@ -37,6 +37,7 @@ fn bad_settings_exit_2_and_name_the_flag() {
             &["--workers", "1", "status"],
             "the verb status must come before all options",
         ),
+        (&["relod"], "did you mean the verb reload?"),
         (&["--respond", "a", "--echo"], "--echo"),
         (&too_many, "253 addresses: there can be up to 252"),
     ] {

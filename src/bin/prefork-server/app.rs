@@ -20,7 +20,7 @@ use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 use crate::access_log::{AccessLog, LoggedBody, Record};
 use crate::cli::{Admin, FileOptions, LogFormat, LogTarget, Options, Serve, Serving};
 use crate::site::{Immediate, ResponseBody, Welcome, plain, unreadable};
-use crate::verbs::is_verb;
+use crate::verbs::{is_verb, similar_verb};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
@@ -81,10 +81,13 @@ impl Setup {
         let Serve::Files(directory) = self.serving.serve() else {
             return Ok(());
         };
-        let name = directory.to_str().filter(|name| is_verb(name));
-        if let (Some(verb), false) = (name, directory.exists()) {
+        let name = directory.to_str().filter(|_| !directory.exists());
+        if let Some(verb) = name.filter(|name| is_verb(name)) {
             let why = format!("no directory {verb}: the verb {verb} must come before all options");
             return Err(why.into());
+        }
+        if let Some((name, verb)) = name.and_then(|name| Some((name, similar_verb(name)?))) {
+            return Err(format!("no directory {name}: did you mean the verb {verb}?").into());
         }
         self.files.of(directory).open()?;
         Ok(())

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ContextKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use prefork_server::control::{Command, Control, ControlError, Progress};
@@ -212,6 +213,13 @@ impl std::str::FromStr for Scale {
 /// The names of the verbs. A directory with such a name is served as `./NAME`.
 pub(crate) fn is_verb(argument: &str) -> bool {
     Verbs::command().find_subcommand(argument).is_some()
+}
+
+/// The verb that a misspelt name is close to.
+pub(crate) fn similar_verb(name: &str) -> Option<String> {
+    let error = Verbs::command().try_get_matches_from(["", name]).err()?;
+    let similar = error.get(ContextKind::SuggestedSubcommand)?.to_string();
+    similar.split(',').next().map(str::to_owned)
 }
 
 /// The command line of the verbs. The help of each one has the exit codes.
@@ -484,6 +492,7 @@ mod tests {
     #[test]
     fn a_verb_is_known_by_its_name_alone() {
         assert!(is_verb("reload") && is_verb("status"));
+        assert_eq!(similar_verb("relod").as_deref(), Some("reload"));
         for other in ["./reload", "help", "public", "--listen", ""] {
             assert!(!is_verb(other), "{other}");
         }
