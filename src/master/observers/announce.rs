@@ -1,6 +1,6 @@
 //! The announce stream: a JSON object on a line of its own for each notice.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{OwnedFd, RawFd};
 
 use serde_json::Value;
@@ -43,25 +43,32 @@ impl Announcer {
         };
         line += &notice.to_string();
         line.push('\n');
-        let write =
-            |piece: &[u8]| fds::is_writable(&self.fd) && fds::write_all(&self.fd, piece).is_ok();
-        let pieces = line.as_bytes().chunks(PIECE);
-        let written = pieces.clone().take_while(|piece| write(piece)).count();
-        if written == pieces.len() {
+        let mut written = 0;
+        let Err(error) = self.write(&line, &mut written) else {
             self.last = Last::All;
             return;
-        }
+        };
         if written > 0 {
             self.last = Last::Part;
         }
         self.lost += 1;
         // At 1, 2, 4, 8, ... lost notices.
         if self.lost.is_power_of_two() {
-            tracing::warn!(
-                lost = self.lost,
-                "the announce stream is full: notices are lost"
-            );
+            let lost = self.lost;
+            tracing::warn!(lost, %error, "cannot write the announce stream: notices are lost");
         }
+    }
+
+    /// Counts the pieces that were written.
+    fn write(&self, line: &str, written: &mut usize) -> io::Result<()> {
+        for piece in line.as_bytes().chunks(PIECE) {
+            if !fds::is_writable(&self.fd) {
+                return Err(io::Error::new(ErrorKind::WouldBlock, "it is full"));
+            }
+            fds::write_all(&self.fd, piece)?;
+            *written += 1;
+        }
+        Ok(())
     }
 }
 
@@ -81,6 +88,22 @@ mod tests {
             announcer.announce(&Notice::Draining.to_json());
         }
         assert!(announcer.lost > 0);
+    }
+
+    #[test]
+    fn a_reader_that_has_left_is_told_from_one_that_does_not_read() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let announcer =
+            Announcer::new(std::os::fd::AsRawFd::as_raw_fd(&writer)).expect("an open descriptor");
+        drop(reader);
+        let left = announcer.write("a", &mut 0).expect_err("nobody reads");
+        assert_eq!(left.kind(), ErrorKind::BrokenPipe);
+
+        let (_reader, writer) = io::pipe().expect("a pipe");
+        let announcer =
+            Announcer::new(std::os::fd::AsRawFd::as_raw_fd(&writer)).expect("an open descriptor");
+        let full = announcer.write(&"a".repeat(1 << 20), &mut 0);
+        assert_eq!(full.expect_err("it is full").kind(), ErrorKind::WouldBlock);
     }
 
     #[test]
