@@ -144,7 +144,8 @@ impl Prefork {
     /// nothing. A connection in its TLS handshake is busy. While all are busy, new connections wait
     /// in the queue of the listener; with [`run`](Self::run) they always do.
     ///
-    /// Default: what `RLIMIT_NOFILE` allows, less a reserve for the app's own descriptors.
+    /// Default: what `RLIMIT_NOFILE` allows, less a reserve for the app's own descriptors. If that
+    /// limit has no room for so many, the default holds, and the log says so.
     #[must_use]
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.config.max_connections = Some(connections);

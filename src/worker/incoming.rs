@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Sleep;
 
-pub(crate) use self::limits::LimitWatch;
+pub(crate) use self::limits::{LimitWatch, connections_max};
 use crate::address::{Address, Peer};
 use crate::drain::Idle;
 use crate::id::Slot;

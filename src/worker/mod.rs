@@ -65,12 +65,6 @@ use crate::worker::sharing::Shares;
 /// The exit code of a program whose `main` panics.
 const EXIT_PANICKED: i32 = 101;
 
-/// How many descriptors are reserved for the app's own files and connections when the cap on
-/// connections is derived from the limit on descriptors: this part of the limit, but at least so
-/// many. The binary uses half of them for the files that it sends.
-const RESERVED_SHARE: u64 = 8;
-const RESERVED_MIN: u64 = 128;
-
 /// Threads of the blocking pool (`tokio::fs`, `spawn_blocking`). Tokio's default of 512 is for one
 /// process per machine, not for one per core.
 const BLOCKING_THREADS_MAX: usize = 16;
@@ -483,14 +477,7 @@ fn queue(
     config: &Config,
     stats: WorkerStats,
 ) -> io::Result<Arc<Queue>> {
-    let cap = match config.max_connections {
-        Some(cap) => cap,
-        None => {
-            let limit = limits::open_files()?;
-            let reserved = (limit / RESERVED_SHARE).max(RESERVED_MIN);
-            usize::try_from(limit.saturating_sub(reserved).max(limit / 2)).unwrap_or(usize::MAX)
-        }
-    };
+    let cap = incoming::connections_max(config.max_connections, limits::open_files()?);
     stats.set(Gauge::ConnectionsMax, cap as u64);
     let clients = config.max_connections_per_client;
     let clients = clients.map(|max| Clients::new(max, &config.proxy_protocol));

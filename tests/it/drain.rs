@@ -198,8 +198,9 @@ fn a_second_signal_stops_at_once() {
 }
 
 fn a_drain_accepts_queued_connections_as_descriptors_become_free() {
-    let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
-                  --delay 100ms --max-connections 100 --announce-fd 1";
+    // The worker has 14 connections at most, and itself more than 14 descriptors.
+    let script = "ulimit -n 28; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
+                  --delay 100ms --announce-fd 1";
     let binary = binary();
     let mut command = Command::new("sh");
     let mut server = Server::spawn(command.args(["-c", script]).arg(binary.get_program()));

@@ -6,6 +6,35 @@ use std::task::{Context, Poll};
 use super::{Queue, State};
 use crate::worker::source::{Accepted, Source};
 
+/// How many descriptors are reserved for the app's own files and connections when the cap on
+/// connections is derived from the limit on descriptors: this part of the limit, but at least so
+/// many. The binary uses half of them for the files that it sends.
+const RESERVED_SHARE: u64 = 8;
+const RESERVED_MIN: u64 = 128;
+
+/// How many descriptors a worker needs itself: its listeners, its channel, its runtime.
+const OWN: u64 = 64;
+
+/// Most connections of a worker with this limit on open files. With more than the limit has room
+/// for the worker would close no idle connection for a new one, and new ones would wait.
+pub(crate) fn connections_max(asked: Option<usize>, open_files: u64) -> usize {
+    let reserved = (open_files / RESERVED_SHARE).max(RESERVED_MIN);
+    let derived = open_files.saturating_sub(reserved).max(open_files / 2);
+    let derived = usize::try_from(derived).unwrap_or(usize::MAX);
+    match asked {
+        Some(asked) if asked <= derived || asked as u64 <= open_files.saturating_sub(OWN) => asked,
+        Some(asked) => {
+            tracing::warn!(
+                max_connections = asked,
+                open_files,
+                "the limit on open files allows {derived} connections"
+            );
+            derived
+        }
+        None => derived,
+    }
+}
+
 /// Reports that a new connection waits because the worker is at its limit of open connections.
 pub(crate) struct LimitWatch(pub(super) Arc<Queue>);
 
@@ -48,6 +77,26 @@ impl State {
         match self.placing.has_taken_back() || in_queue() {
             true => Poll::Ready(()),
             false => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connections_max;
+
+    #[test]
+    fn a_worker_does_not_have_more_connections_than_it_can_open() {
+        for (asked, open_files, most) in [
+            (None, 1024, 896),
+            (None, 60, 30),
+            (Some(20), 60, 20),
+            (Some(960), 1024, 960),
+            (Some(1000), 1024, 896),
+            (Some(1000), 60, 30),
+            (Some(1000), u64::MAX, 1000),
+        ] {
+            assert_eq!(connections_max(asked, open_files), most, "{asked:?}");
         }
     }
 }
