@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap::builder::BoolishValueParser;
 use clap::{Arg, Args};
 use prefork_server::files::{Files, HeaderRule, Origin, Symlinks};
 
@@ -16,7 +15,7 @@ pub(super) const HEADING: &str = "Files";
 #[command(next_help_heading = HEADING)]
 pub(crate) struct FileOptions {
     /// Serve about.html at /about, and redirect /about.html there
-    #[arg(long, env = "PREFORK_CLEAN_URLS", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "PREFORK_CLEAN_URLS", value_parser = value::switch)]
     clean_urls: bool,
 
     /// Serve this file of DIR to browsers that go to a page that does not exist, with status 200:
@@ -29,17 +28,17 @@ pub(crate) struct FileOptions {
     not_found_page: Option<PathBuf>,
 
     /// Show what is in a directory that has no index.html: a page, or JSON if the client prefers it
-    #[arg(long, env = "PREFORK_LISTING", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "PREFORK_LISTING", value_parser = value::switch)]
     listing: bool,
 
     /// Compress texts from 1KiB to 8MiB with zstd, brotli or gzip, and keep them. A compressed file
     /// beside the plain one is preferred
-    #[arg(long, env = "PREFORK_COMPRESS", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "PREFORK_COMPRESS", value_parser = value::switch)]
     compress: bool,
 
     /// Let browsers keep files with a hash in their names (index-BdH3kZ9x.js) for a year, and ask
     /// before they use any other file again
-    #[arg(long, env = "PREFORK_SAFE_CACHING", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "PREFORK_SAFE_CACHING", value_parser = value::switch)]
     safe_caching: bool,
 
     /// Add a field to the responses of some files: PATTERN: NAME: VALUE, as in "*.css:
@@ -85,7 +84,7 @@ pub(crate) struct FileOptions {
 
     /// Send files of more than 64KiB by sendfile(2), without a copy. Only for files that are
     /// replaced, never cut or overwritten in their place
-    #[arg(long, env = "PREFORK_SENDFILE", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "PREFORK_SENDFILE", value_parser = value::switch)]
     sendfile: bool,
 }
 

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::builder::BoolishValueParser;
 use clap::{Arg, Args};
 use prefork_server::Address;
 
@@ -32,7 +31,7 @@ pub(crate) struct Serving {
     respond: Option<String>,
 
     /// Respond to every request with status 200 and the request's own body
-    #[arg(long, env = "PREFORK_ECHO", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "PREFORK_ECHO", value_parser = value::switch)]
     echo: bool,
 
     /// Wait this long before each response; the wait takes no CPU time
@@ -64,7 +63,7 @@ pub(crate) struct Serving {
     pub(crate) health_path: Option<String>,
 
     /// Add the header x-prefork-worker to each response; it names the worker that responded
-    #[arg(long, env = "PREFORK_WORKER_HEADER", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "PREFORK_WORKER_HEADER", value_parser = value::switch)]
     pub(crate) worker_header: bool,
 }
 

@@ -294,6 +294,19 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
 }
 
 #[test]
+fn a_switch_has_the_usual_words() {
+    for (words, is_on) in [
+        (["true", "YES", "on", "1"], true),
+        (["false", "no", "Off", "0"], false),
+    ] {
+        assert!(words.iter().all(|word| value::switch(word) == Ok(is_on)));
+    }
+    for other in ["perhaps", "2", ""] {
+        assert!(value::switch(other).is_err_and(|why| why.contains("true or false")));
+    }
+}
+
+#[test]
 fn two_things_to_serve_are_refused() {
     for (args, both) in [
         (&["dir", "--echo"][..], "DIR and --echo"),

@@ -33,6 +33,15 @@ const HEADER_SIZES: RangeInclusive<u64> = 8 << 10..=1 << 20;
 /// From more than most paths need to the most that hyper accepts.
 const TARGET_SIZES: RangeInclusive<u64> = 1 << 10..=64 << 10;
 
+/// The variable of an option that has no value.
+pub(super) fn switch(text: &str) -> Result<bool, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "t" | "yes" | "y" | "on" | "1" => Ok(true),
+        "false" | "f" | "no" | "n" | "off" | "0" => Ok(false),
+        _ => Err("it is true or false; yes, on and 1, or no, off and 0 are the same"),
+    }
+}
+
 /// How many workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workers {
