@@ -105,6 +105,8 @@ impl<I> TlsStream<I> {
     /// Whether another server can go on with the session now.
     pub(crate) fn can_move(&self) -> bool {
         self.session.can_move()
+            // rustls has decrypted it, and does not give it away.
+            && !self.input.has_record()
             && matches!(self.reading, Reading::Open)
             && self.writing == Writing::Open
             && self.output.is_empty()

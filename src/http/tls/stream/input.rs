@@ -93,6 +93,11 @@ impl Input {
         }
     }
 
+    /// Whether a record waits that is complete: it has a part of a handshake message.
+    pub(super) fn has_record(&self) -> bool {
+        record_len(&self.sealed).is_some_and(|len| len <= self.sealed.len())
+    }
+
     /// The encrypted bytes that wait.
     pub(super) fn sealed(&mut self) -> &mut [u8] {
         &mut self.sealed

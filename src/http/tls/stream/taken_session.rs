@@ -16,6 +16,7 @@ use crate::http::tls::stream::traffic::{
 /// A key update: the type of the message, its length, and whether the other side is asked for one.
 const UPDATE_NOT_REQUESTED: &[u8] = &[24, 0, 0, 1, 0];
 const UPDATE_REQUESTED: &[u8] = &[24, 0, 0, 1, 1];
+const UPDATE_HEADER: &[u8] = &[24, 0, 0, 1];
 
 /// The level of an alert that is no error in TLS 1.2.
 const WARNING: u8 = 1;
@@ -29,6 +30,8 @@ const WITHOUT_DATA_MAX: u32 = 32;
 pub(crate) struct TakenSession {
     received: Traffic,
     sent: Traffic,
+    /// The part of a key update that has come.
+    begun: Vec<u8>,
     /// The client has asked for a key update. It gets one before the next data.
     owes_update: bool,
     /// The records since the last data.
@@ -68,6 +71,7 @@ impl TakenSession {
         Self {
             received,
             sent,
+            begun: Vec::new(),
             owes_update: false,
             without_data: 0,
             info,
@@ -79,7 +83,7 @@ impl TakenSession {
     }
 
     pub(super) fn can_move(&self) -> bool {
-        !self.owes_update
+        !self.owes_update && self.begun.is_empty()
     }
 
     pub(super) fn into_parts(self) -> SessionParts {
@@ -135,6 +139,9 @@ impl TakenSession {
     fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Opened<'a>, Failure> {
         let (kind, content) = self.received.open(record).map_err(Failure::Wrong)?;
         let wrong = match (kind, content) {
+            (HANDSHAKE, part @ [_, ..]) => return self.take_update(part),
+            // No other record may come within the message (RFC 8446 5.1).
+            _ if !self.begun.is_empty() => Alert::UnexpectedMessage,
             (APPLICATION_DATA, data) => return Ok(Opened::Data(data)),
             (ALERT, &[level, description]) => {
                 let is_tls12 = matches!(self.received.suite(), SupportedCipherSuite::Tls12(_));
@@ -146,13 +153,24 @@ impl TakenSession {
                 };
             }
             (ALERT, _) => Alert::DecodeError,
-            (HANDSHAKE, UPDATE_NOT_REQUESTED | UPDATE_REQUESTED) if self.received.update() => {
-                self.owes_update |= content == UPDATE_REQUESTED;
-                return Ok(Opened::Nothing);
-            }
             _ => Alert::UnexpectedMessage,
         };
         Err(Failure::Wrong(wrong))
+    }
+
+    /// Takes a key update, which may come in several records (RFC 8446 5.1).
+    fn take_update<'a>(&mut self, part: &[u8]) -> Result<Opened<'a>, Failure> {
+        self.begun.extend_from_slice(part);
+        if !UPDATE_HEADER.starts_with(&self.begun) {
+            let is_requested = self.begun == UPDATE_REQUESTED;
+            let is_update = is_requested || self.begun == UPDATE_NOT_REQUESTED;
+            if !is_update || !self.received.update() {
+                return Err(Failure::Wrong(Alert::UnexpectedMessage));
+            }
+            self.owes_update |= is_requested;
+            self.begun = Vec::new();
+        }
+        Ok(Opened::Nothing)
     }
 
     pub(super) fn encrypt(

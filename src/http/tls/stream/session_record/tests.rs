@@ -1,15 +1,17 @@
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use rustls::version::{TLS12, TLS13};
-use rustls::{AlertDescription, CipherSuite};
+use rustls::{AlertDescription, CipherSuite, KeyLog};
 
 use super::*;
 use crate::http::info::tls::{TlsHandshake, TlsVersion};
 use crate::http::tls::crypto::provider;
 use crate::http::tls::stream::output::Output;
 use crate::http::tls::stream::taken_session::TakenSession;
+use crate::http::tls::stream::traffic::{APPLICATION_DATA, HANDSHAKE};
 use crate::http::tls::stream::wire::{
     ALL, Pair, Wire, client_config, server_config, server_config_of_suite,
 };
@@ -142,6 +144,102 @@ fn a_key_update_that_comes_with_the_end_of_the_handshake_is_not_forgotten() {
         exchange(&mut pair, b"data");
         moves(&mut pair);
         exchange(&mut pair, b"more");
+    }
+}
+
+/// The first secret of what a client sends.
+#[derive(Debug, Default)]
+struct ClientSecret(Mutex<Option<Secret>>);
+
+impl KeyLog for ClientSecret {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        if label == "CLIENT_TRAFFIC_SECRET_0" {
+            *self.0.lock().expect("no panic") = Some(Secret::new(secret));
+        }
+    }
+}
+
+/// What another implementation of TLS 1.3 sends, record by record.
+struct Records {
+    pair: Pair,
+    sent: Traffic,
+}
+
+impl Records {
+    fn opened(has_moved: bool) -> Self {
+        let secret = Arc::new(ClientSecret::default());
+        let mut client = client_config();
+        client.key_log = Arc::clone(&secret) as _;
+        let mut pair = Pair::new(server_config(&TLS13), client);
+        pair.open();
+        let suite = pair.client.negotiated_cipher_suite().expect("it is open");
+        if has_moved {
+            moves(&mut pair);
+        }
+        let record = TrafficRecord {
+            secret: secret.0.lock().expect("no panic").take().expect("logged"),
+            iv: Bytes::new(),
+            next: 0,
+        };
+        let sent = Traffic::new(suite, record).expect("it is of this suite");
+        Self { pair, sent }
+    }
+
+    /// Sends a record, and returns what the server reads then.
+    fn send(&mut self, kind: u8, content: &[u8]) -> Poll<io::Result<Vec<u8>>> {
+        let mut out = [0; 100];
+        let sealed = self
+            .sent
+            .seal(kind, content, &mut out)
+            .expect("it is short");
+        self.pair.net.borrow_mut().up.extend(&out[..sealed]);
+        self.pair.read(100)
+    }
+}
+
+#[test]
+fn a_key_update_in_several_records_ends_no_session_and_keeps_it_until_it_is_whole() {
+    for has_moved in [false, true] {
+        let mut records = Records::opened(has_moved);
+        for parts in [
+            &[&[24][..], &[0], &[0, 1], &[1]][..],
+            &[&[24, 0, 0, 1], &[0]],
+            &[&[24, 0, 0, 1, 0]],
+        ] {
+            let (last, parts) = parts.split_last().expect("some");
+            for part in parts {
+                assert!(records.send(HANDSHAKE, part).is_pending(), "{part:?}");
+                assert!(!records.pair.move_session(), "a part has come: {part:?}");
+            }
+            assert!(records.send(HANDSHAKE, last).is_pending());
+            records.sent.update();
+            let read = records.send(APPLICATION_DATA, b"under the next key");
+            assert!(matches!(&read, Poll::Ready(Ok(bytes)) if bytes == b"under the next key"));
+            assert!(records.pair.write(b"response").is_ready());
+            if has_moved {
+                moves(&mut records.pair);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_update_is_refused_if_other_bytes_come_within_it_or_with_it() {
+    for has_moved in [false, true] {
+        for (first, (kind, next)) in [
+            (&[24, 0][..], (APPLICATION_DATA, &b"data"[..])),
+            (&[24, 0], (HANDSHAKE, &[0, 1, 0, 24])),
+            (&[24], (HANDSHAKE, &[0, 0, 1, 2])),
+        ] {
+            let mut records = Records::opened(has_moved);
+            assert!(records.send(HANDSHAKE, first).is_pending());
+            let read = records.send(kind, next);
+            assert!(matches!(read, Poll::Ready(Err(_))), "{has_moved} {next:?}");
+            let alert = records.pair.take(ALL);
+            // rustls sends none.
+            let is_sent = matches!(alert, Err(rustls::Error::AlertReceived(_)));
+            assert!(is_sent || !has_moved, "{next:?}");
+        }
     }
 }
 
