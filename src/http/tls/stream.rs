@@ -280,6 +280,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> TlsStream<I> {
             Err(error) => {
                 let kind = error.kind();
                 self.fail(error);
+                // An alert. If it cannot be sent now, the next write or the end sends it.
+                let _ = self.output.poll_send(&mut self.io, cx);
                 Poll::Ready(Err(kind.into()))
             }
         }

@@ -74,7 +74,7 @@ impl Session {
     ) -> io::Result<Decrypted> {
         match self {
             Self::Own(own) => own.decrypt(bytes, put, output),
-            Self::Taken(taken) => taken.decrypt(bytes, put, output),
+            Self::Taken(taken) => taken.decrypt(bytes, put),
         }
     }
 
@@ -91,10 +91,11 @@ impl Session {
         }
     }
 
-    /// The session has failed. Adds rustls' alert to the output, if there is one.
+    /// The session has failed. Adds the alert to the output, if there is one.
     pub(super) fn last_words(&mut self, output: &mut Output) {
-        if let Self::Own(own) = self {
-            own.last_words(output);
+        match self {
+            Self::Own(own) => own.last_words(output),
+            Self::Taken(taken) => taken.last_words(output),
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct TakenSession {
     owes_update: bool,
     /// The records since the last data.
     without_data: u32,
+    /// The session has failed, and the client gets this alert.
+    alert: Option<Alert>,
     info: TlsInfo,
 }
 
@@ -74,6 +76,7 @@ impl TakenSession {
             begun: Vec::new(),
             owes_update: false,
             without_data: 0,
+            alert: None,
             info,
         }
     }
@@ -95,15 +98,10 @@ impl TakenSession {
         }
     }
 
-    pub(super) fn decrypt(
-        &mut self,
-        bytes: &mut [u8],
-        put: Put<'_>,
-        output: &mut Output,
-    ) -> io::Result<Decrypted> {
+    pub(super) fn decrypt(&mut self, bytes: &mut [u8], put: Put<'_>) -> io::Result<Decrypted> {
         self.open_all(bytes, put).map_err(|failure| {
             if let Failure::Wrong(alert) = failure {
-                self.alert(alert, output);
+                self.alert = Some(alert);
             }
             failure.into()
         })
@@ -144,7 +142,7 @@ impl TakenSession {
             _ if !self.begun.is_empty() => Alert::UnexpectedMessage,
             (APPLICATION_DATA, data) => return Ok(Opened::Data(data)),
             (ALERT, &[level, description]) => {
-                let is_tls12 = matches!(self.received.suite(), SupportedCipherSuite::Tls12(_));
+                let is_tls12 = self.received.is_tls12();
                 return match description {
                     _ if description == Alert::CloseNotify as u8 => Ok(Opened::End),
                     USER_CANCELED => Ok(Opened::Nothing),
@@ -182,15 +180,24 @@ impl TakenSession {
             let sealed = self.seal(plain, out);
             sealed.ok_or("nothing more can be encrypted")
         };
-        output::seal(encrypt, slices, out)
+        let sealed = output::seal(encrypt, slices, out);
+        if sealed.is_err() {
+            // What the client has got is not all. `close_notify` would say that it is.
+            self.alert = Some(Alert::InternalError);
+        }
+        sealed
     }
 
     /// Encrypts data, in as many records as it needs. `None` if `out` is too small, or if TLS 1.2
     /// has used up its key.
     fn seal(&mut self, plain: &[u8], out: &mut [u8]) -> Option<usize> {
+        // The number of a record that is encrypted and not sent would be missed by the client.
+        if self.sent.is_tls12() && !self.sent.lasts(plain.len().div_ceil(PLAIN_MAX)) {
+            return None;
+        }
         let mut len = 0;
         for part in plain.chunks(PLAIN_MAX) {
-            if self.owes_update || self.sent.is_used_up() {
+            if self.owes_update || !self.sent.lasts(1) {
                 let update = self
                     .sent
                     .seal(HANDSHAKE, UPDATE_NOT_REQUESTED, &mut out[len..]);
@@ -204,10 +211,17 @@ impl TakenSession {
     }
 
     pub(super) fn close(&mut self, output: &mut Output) {
-        self.alert(Alert::CloseNotify, output);
+        self.send(Alert::CloseNotify, output);
     }
 
-    fn alert(&mut self, alert: Alert, output: &mut Output) {
+    /// The session has failed. Adds the alert to the output, if there is one.
+    pub(super) fn last_words(&mut self, output: &mut Output) {
+        if let Some(alert) = self.alert.take() {
+            self.send(alert, output);
+        }
+    }
+
+    fn send(&mut self, alert: Alert, output: &mut Output) {
         let mut record = [0; ALERT_MAX];
         let message = [alert.level(), alert as u8];
         if let Some(len) = self.sent.seal(ALERT, &message, &mut record) {

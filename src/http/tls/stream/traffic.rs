@@ -46,6 +46,7 @@ pub(super) enum Alert {
     BadRecordMac = 20,
     RecordOverflow = 22,
     DecodeError = 50,
+    InternalError = 80,
 }
 
 impl Alert {
@@ -141,6 +142,10 @@ impl Traffic {
         self.suite
     }
 
+    pub(super) fn is_tls12(&self) -> bool {
+        matches!(self.suite, SupportedCipherSuite::Tls12(_))
+    }
+
     pub(super) fn into_record(self) -> TrafficRecord {
         self.record
     }
@@ -159,13 +164,14 @@ impl Traffic {
         true
     }
 
-    /// Whether nothing more may be encrypted under this key (RFC 8446 5.5).
-    pub(super) fn is_used_up(&self) -> bool {
+    /// Whether so many more records may be encrypted under this key (RFC 8446 5.5).
+    pub(super) fn lasts(&self, records: usize) -> bool {
         let common = match self.suite {
             SupportedCipherSuite::Tls13(suite) => &suite.common,
             SupportedCipherSuite::Tls12(suite) => &suite.common,
         };
-        self.record.next >= common.confidentiality_limit
+        let end = self.record.next.checked_add(records as u64);
+        end.is_some_and(|end| end <= common.confidentiality_limit)
     }
 
     /// Encrypts one record into `out`. Returns its length. `plain` is at most [`PLAIN_MAX`] bytes.

@@ -7,6 +7,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, CipherSuite, KeyLog};
 
 use super::*;
+use crate::codec;
 use crate::http::info::tls::{TlsHandshake, TlsVersion};
 use crate::http::tls::crypto::provider;
 use crate::http::tls::stream::output::Output;
@@ -349,7 +350,7 @@ fn passed(from: &mut TakenSession, to: &mut TakenSession, bytes: &[u8]) -> io::R
     let (_, len) = from.encrypt(&[IoSlice::new(bytes)], &mut out)?;
     let mut read = Vec::new();
     let put = &mut |plain: &[u8]| read.extend_from_slice(plain);
-    to.decrypt(&mut out[..len], put, &mut Output::default())?;
+    to.decrypt(&mut out[..len], put)?;
     Ok(read)
 }
 
@@ -371,11 +372,44 @@ fn a_key_that_is_used_up_is_replaced_in_tls_1_3_and_ends_the_session_in_tls_1_2(
         let last = passed(&mut server, &mut client, b"last under this key");
         assert_eq!(last.expect("one is left"), b"last under this key");
         let next = passed(&mut server, &mut client, b"first under the next");
-        match is_tls13 {
-            true => assert_eq!(next.expect("there is another"), b"first under the next"),
-            false => assert!(next.is_err(), "there is no other"),
+        if is_tls13 {
+            assert_eq!(next.expect("there is another"), b"first under the next");
+            continue;
         }
+        assert!(next.is_err(), "there is no other");
     }
+}
+
+/// By an alert that is no `close_notify`: a response may be cut.
+#[test]
+fn a_client_learns_that_tls_1_2_has_used_up_a_key() {
+    let mut pair = Pair::opened(&TLS12);
+    let terms = pair.terms();
+    let Detached { io, session, plain } = pair.server.detach(&terms).expect("it can move");
+    let mut record: SessionRecord = codec::from_bytes(&session).expect("it is whole");
+    let suite = pair.client.negotiated_cipher_suite().expect("it is open");
+    let SupportedCipherSuite::Tls12(of_tls12) = suite else {
+        unreachable!("it is TLS 1.2");
+    };
+    record.sent.next = of_tls12.common.confidentiality_limit - 2;
+    let [received, sent] = [&record.sent, &record.received].map(|of| {
+        let record = TrafficRecord {
+            secret: of.secret.clone(),
+            iv: of.iv.clone(),
+            next: of.next,
+        };
+        Traffic::new(suite, record).expect("they are the server's")
+    });
+    let mut client = TakenSession::new(received, sent, record.info.clone());
+    let session = Secret::of_record(&record);
+    let attached = TlsStream::attach(Detached { io, session, plain }, &terms);
+    pair.server = attached.expect("it is valid");
+    // Three records.
+    assert!(matches!(pair.write(&[7; 40_000]), Poll::Ready(Err(_))));
+    let mut bytes: Vec<u8> = pair.net.borrow_mut().down.drain(..).collect();
+    let read = client.decrypt(&mut bytes, &mut |_| unreachable!("no data"));
+    let alert = read.err().expect("an alert").to_string();
+    assert!(alert.ends_with(" alert 80"), "{alert}");
 }
 
 #[test]
@@ -388,8 +422,8 @@ fn a_number_of_another_worker_that_has_no_next_one_ends_the_session() {
             .chain([0; 17])
             .collect::<Vec<u8>>();
         let mut output = Output::default();
-        let read = server.decrypt(&mut record, &mut |_| {}, &mut output);
-        assert!(read.is_err());
+        assert!(server.decrypt(&mut record, &mut |_| {}).is_err());
+        server.last_words(&mut output);
         server.close(&mut output);
         assert!(output.is_empty(), "no alert can be encrypted");
     }
