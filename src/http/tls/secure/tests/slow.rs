@@ -1,12 +1,15 @@
 //! Clients that read slowly: bytes that TLS buffers for a client count as unsent.
 
 use std::cell::Cell;
+use std::future::ready;
+use std::rc::Rc;
 
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
-use crate::http::{Request, Server};
+use crate::http::conn::handover::HandoverFuture;
+use crate::http::{HandoverTarget, Request, Server};
 use crate::stats::Count;
 
 /// Capacity of the pipe between server and client, in bytes.
@@ -16,9 +19,33 @@ const PIPE: usize = 8 * 1024;
 struct Narrow {
     stream: DuplexStream,
     closed: Closed,
+    /// What another server knew.
+    moved: Option<Moved>,
 }
 
+/// Gives each socket back, as a worker that takes over the session gets it.
+struct GivesBack;
+
+impl HandoverTarget<Narrow> for GivesBack {
+    fn hand_over(self: Rc<Self>, mut io: Narrow, moved: Moved) -> HandoverFuture<Narrow> {
+        io.moved = Some(moved);
+        Box::pin(ready(Err(io)))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Session {
+    Own,
+    Moved,
+}
+
+const SESSIONS: [Session; 2] = [Session::Own, Session::Moved];
+
 impl Socket for Narrow {
+    fn take_tls(&mut self) -> Option<Moved> {
+        self.moved.take()
+    }
+
     fn info(&self) -> ConnectionInfo {
         let local = crate::address::Address::Unix("/".into());
         ConnectionInfo::new(crate::address::Peer::Unix, local)
@@ -84,6 +111,7 @@ impl http_body::Body for Pieces {
 /// Requests a response of these pieces. `take` reads the encrypted response, not in whole records.
 /// Returns the number of write timeouts.
 async fn serve(
+    session: Session,
     http: Http,
     closed: Closed,
     pieces: UnboundedReceiver<Bytes>,
@@ -91,8 +119,18 @@ async fn serve(
 ) -> u64 {
     let peers = Peers::new(None);
     let (client, stream) = duplex(PIPE);
-    let connected = (client, peers.acceptor.accept(Narrow { stream, closed }));
-    let (mut client, secure) = peers.open(connected).await;
+    let narrow = Narrow {
+        stream,
+        closed,
+        moved: None,
+    };
+    let connected = (client, peers.acceptor.accept(narrow));
+    let (mut client, mut secure) = peers.open(connected).await;
+    if session == Session::Moved {
+        let target = peers.acceptor.handover_target(Rc::new(GivesBack));
+        let back = target.hand_over(secure, Moved::default()).await;
+        secure = back.expect_err("it comes back");
+    }
     let pieces = Cell::new(Some(pieces));
     let service = hyper::service::service_fn(move |_: Request| {
         let pieces = pieces.take().expect("one request");
@@ -120,7 +158,7 @@ async fn serve(
 /// A response of `size` bytes in one piece. The client reads up to `PIPE` bytes every half write
 /// timeout, and stops after `most` bytes. Returns the bytes that it read, and the number of write
 /// timeouts.
-async fn taken_slowly(size: usize, most: usize) -> (usize, u64) {
+async fn taken_slowly(session: Session, size: usize, most: usize) -> (usize, u64) {
     const TIMEOUT: Duration = Duration::from_millis(160);
     let (more, pieces) = unbounded_channel();
     more.send(vec![b'x'; size].into())
@@ -138,24 +176,28 @@ async fn taken_slowly(size: usize, most: usize) -> (usize, u64) {
             }
         }
     };
-    let dropped = serve(http, Closed::Nothing, pieces, take).await;
+    let dropped = serve(session, http, Closed::Nothing, pieces, take).await;
     (taken, dropped)
 }
 
 /// TLS buffers all of the first response at once, and only a part of the second.
 #[tokio::test]
 async fn a_client_that_reads_slowly_gets_the_whole_response() {
-    for size in [60_000, 100_000] {
-        let (taken, dropped) = taken_slowly(size, usize::MAX).await;
-        assert!(taken > size, "{taken} of {size} bytes");
-        assert_eq!(dropped, 0);
+    for session in SESSIONS {
+        for size in [60_000, 100_000] {
+            let (taken, dropped) = taken_slowly(session, size, usize::MAX).await;
+            assert!(taken > size, "{session:?}: {taken} of {size} bytes");
+            assert_eq!(dropped, 0);
+        }
     }
 }
 
 #[tokio::test]
 async fn a_client_that_stops_reading_meets_the_write_timeout() {
-    for size in [60_000, 100_000] {
-        assert_eq!(taken_slowly(size, 20_000).await.1, 1);
+    for session in SESSIONS {
+        for size in [60_000, 100_000] {
+            assert_eq!(taken_slowly(session, size, 20_000).await.1, 1);
+        }
     }
 }
 
@@ -164,20 +206,22 @@ async fn a_client_that_stops_reading_meets_the_write_timeout() {
 #[tokio::test]
 async fn bytes_buffered_in_tls_show_that_a_half_closed_client_is_connected() {
     const SIZE: usize = 60_000;
-    let (more, pieces) = unbounded_channel();
-    more.send(vec![b'x'; SIZE].into())
-        .expect("the receiver exists");
-    let take = async |wire: &mut DuplexStream| {
-        let pause = Duration::from_millis(1500);
-        let _ = timeout(pause, std::future::pending::<()>()).await;
-        wire.read_exact(&mut vec![0; SIZE]).await.expect("it comes");
-        let more = more;
-        more.send("more".into()).expect("the server reads the body");
-        drop(more);
-        wire.read_to_end(&mut Vec::new()).await.expect("a pipe");
-    };
-    // The shortest timeout decides how often the registry checks connections.
-    let http = Http::new().body_timeout(Duration::from_millis(200));
-    let dropped = serve(http, Closed::Sending, pieces, take).await;
-    assert_eq!(dropped, 0);
+    for session in SESSIONS {
+        let (more, pieces) = unbounded_channel();
+        more.send(vec![b'x'; SIZE].into())
+            .expect("the receiver exists");
+        let take = async |wire: &mut DuplexStream| {
+            let pause = Duration::from_millis(1500);
+            let _ = timeout(pause, std::future::pending::<()>()).await;
+            wire.read_exact(&mut vec![0; SIZE]).await.expect("it comes");
+            let more = more;
+            more.send("more".into()).expect("the server reads the body");
+            drop(more);
+            wire.read_to_end(&mut Vec::new()).await.expect("a pipe");
+        };
+        // The shortest timeout decides how often the registry checks connections.
+        let http = Http::new().body_timeout(Duration::from_millis(200));
+        let dropped = serve(session, http, Closed::Sending, pieces, take).await;
+        assert_eq!(dropped, 0);
+    }
 }
