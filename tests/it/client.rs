@@ -8,8 +8,8 @@ use std::path::Path;
 use crate::support::CEILING;
 
 /// One connection.
-pub(crate) struct Client {
-    stream: TcpStream,
+pub(crate) struct Client<S = TcpStream> {
+    stream: S,
     /// Bytes that came after the last response's end.
     rest: Vec<u8>,
 }
@@ -34,23 +34,12 @@ impl Client {
     pub(crate) fn from_stream(stream: TcpStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(CEILING))?;
         stream.set_write_timeout(Some(CEILING))?;
-        Ok(Self {
-            stream,
-            rest: Vec::new(),
-        })
+        Ok(Self::of(stream))
     }
 
     /// The client's own address.
     pub(crate) fn local(&self) -> SocketAddr {
         self.stream.local_addr().expect("it is connected")
-    }
-
-    pub(crate) fn send(&mut self, text: &str) {
-        self.send_bytes(text.as_bytes());
-    }
-
-    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the server reads");
     }
 
     /// Sends pieces whose response is never read, until neither side's buffers take more.
@@ -61,6 +50,28 @@ impl Client {
             .expect("a sane timeout");
         let sends = |mut stream: &TcpStream| stream.write(piece).ok() == Some(piece.len());
         while sends(&self.stream) {}
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn of(stream: S) -> Self {
+        Self {
+            stream,
+            rest: Vec::new(),
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn stream(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    pub(crate) fn send(&mut self, text: &str) {
+        self.send_bytes(text.as_bytes());
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server reads");
     }
 
     /// Sends a GET of a path; the connection stays open.

@@ -17,13 +17,17 @@ use rustls::{
 };
 use tempfile::TempDir;
 
-use crate::client::{Response, parse_response};
+use crate::client::{Client, Response, parse_response};
 use crate::support::CEILING;
 
 #[cfg(feature = "aws-lc-rs")]
 use rustls::crypto::aws_lc_rs::default_provider;
 #[cfg(not(feature = "aws-lc-rs"))]
 use rustls::crypto::ring::default_provider;
+
+/// A stream within TLS, and a client on it.
+pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Private = Client<Stream>;
 
 /// A CA, and the files of a server that it has signed.
 pub(crate) struct Authority {
@@ -154,7 +158,7 @@ impl Browser {
     }
 
     /// A connection after its handshake.
-    pub(crate) fn connect(&self, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+    pub(crate) fn connect(&self, address: SocketAddr) -> Stream {
         let mut stream = TcpStream::connect_timeout(&address, CEILING).expect("it listens");
         stream.set_read_timeout(Some(CEILING)).expect("a timeout");
         let name = ServerName::try_from("localhost").expect("a name");
@@ -162,6 +166,11 @@ impl Browser {
         let mut session = session.expect("the settings are good");
         session.complete_io(&mut stream).expect("a handshake");
         StreamOwned::new(session, stream)
+    }
+
+    /// A client on a connection that it keeps.
+    pub(crate) fn client(&self, address: SocketAddr) -> Private {
+        Client::of(self.connect(address))
     }
 
     pub(crate) fn visit(&self, address: SocketAddr) -> Visit {

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Read;
 
 use nix::sys::signal::Signal;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConnection, StreamOwned};
 
-use crate::client::{Response, parse_response};
-use crate::https::{Authority, Browser};
+use crate::client::Response;
+use crate::https::{Authority, Private};
 use crate::support::{BINARY, Server, until};
 use crate::tls::{self, VERSIONS};
 use crate::upgrade::Installed;
@@ -23,48 +21,26 @@ tests! {
     a_connection_ends_where_the_next_worker_speaks_no_tls,
 }
 
-/// A client that keeps its connection.
-struct Client(StreamOwned<ClientConnection, TcpStream>);
-
-impl Client {
-    fn new(browser: &Browser, address: SocketAddr) -> Self {
-        Self(browser.connect(address))
-    }
-
-    fn send(&mut self, text: &str) {
-        self.0.write_all(text.as_bytes()).expect("it is open");
-    }
-
-    fn response(&mut self) -> Response {
-        let mut bytes = Vec::new();
-        loop {
-            let mut part = [0; 4096];
-            let count = self.0.read(&mut part).expect("it stays open");
-            assert!(count > 0, "it stays open");
-            bytes.extend_from_slice(&part[..count]);
-            if let Some(response) = parse_response(&mut bytes) {
-                return response;
-            }
-        }
-    }
-
-    fn get(&mut self) -> Response {
-        self.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
-        let response = self.response();
-        assert_eq!(response.body, "hi");
-        assert_eq!(response.header("connection"), None, "it stays open");
-        response
-    }
-
-    fn expect_end(mut self) {
-        let end = self.0.read(&mut [0]);
-        assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
-    }
+fn response(client: &mut Private) -> Response {
+    let response = client.response();
+    assert_eq!(response.body, "hi");
+    assert_eq!(response.header("connection"), None, "it stays open");
+    response
 }
 
-fn pids(clients: &mut [Client]) -> BTreeSet<u32> {
+fn get(client: &mut Private) -> Response {
+    client.ask("/");
+    response(client)
+}
+
+fn expect_closed(mut client: Private) {
+    let end = client.stream().read(&mut [0]);
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+}
+
+fn pids(clients: &mut [Private]) -> BTreeSet<u32> {
     let clients = clients.iter_mut();
-    clients.map(|client| client.get().worker("pid")).collect()
+    clients.map(|client| get(client).worker("pid")).collect()
 }
 
 /// Has all workers replaced, and waits until the old ones have exited.
@@ -85,7 +61,7 @@ fn reloads_and_upgrades_close_no_connection() {
     let address = server.address();
     let browsers = VERSIONS.map(|version| authority.client(version));
     let clients = browsers.iter().cycle().take(16);
-    let mut clients: Vec<_> = clients.map(|it| Client::new(it, address)).collect();
+    let mut clients: Vec<_> = clients.map(|it| it.client(address)).collect();
     let mut before = pids(&mut clients);
     for how in [Signal::SIGHUP, Signal::SIGHUP, Signal::SIGUSR2] {
         replace(&mut server, how);
@@ -94,7 +70,7 @@ fn reloads_and_upgrades_close_no_connection() {
         before = after;
     }
     server.signal(Signal::SIGTERM);
-    clients.into_iter().for_each(Client::expect_end);
+    clients.into_iter().for_each(expect_closed);
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     let finished = ended.notices.last().expect("some");
@@ -120,7 +96,7 @@ fn busy_connections_of_one_worker_are_spread_over_both() {
     let mut server = tls::start(&authority, &options);
     let address = server.address();
     let browser = authority.client(&TLS13);
-    let mut clients: Vec<_> = (0..4).map(|_| Client::new(&browser, address)).collect();
+    let mut clients: Vec<_> = (0..4).map(|_| browser.client(address)).collect();
     assert_eq!(pids(&mut clients).len(), 1);
     server.signal(Signal::SIGTTIN);
     server.wait("worker_ready");
@@ -133,13 +109,13 @@ fn a_request_of_which_a_part_has_come_is_served() {
     let address = server.address();
     for version in VERSIONS {
         let browser = authority.client(version);
-        let mut client = Client::new(&browser, address);
-        client.get();
+        let mut client = browser.client(address);
+        get(&mut client);
         client.send("GET / HTTP/1.1\r\nho");
         server.signal(Signal::SIGHUP);
         server.wait("worker_draining");
         client.send("st: test\r\n\r\n");
-        assert_eq!(client.response().body, "hi");
+        response(&mut client);
         let exited = server.wait("worker_exited");
         assert_eq!(exited["cut"], 0);
     }
@@ -160,7 +136,7 @@ fn a_client_that_a_replaced_ca_accepted_is_served_no_more() {
     let mut server = tls::start(&authority, &options);
     let address = server.address();
     let browsers = VERSIONS.map(|version| authority.client_signed_by(version, &authority));
-    let mut clients = browsers.each_ref().map(|it| Client::new(it, address));
+    let mut clients = browsers.each_ref().map(|it| it.client(address));
     let before = pids(&mut clients);
     replace(&mut server, Signal::SIGHUP);
     assert!(
@@ -169,7 +145,7 @@ fn a_client_that_a_replaced_ca_accepted_is_served_no_more() {
     );
     fs::copy(other.path("ca.pem"), ca).expect("writable");
     replace(&mut server, Signal::SIGHUP);
-    clients.into_iter().for_each(Client::expect_end);
+    clients.into_iter().for_each(expect_closed);
 }
 
 fn a_connection_ends_where_the_next_worker_speaks_no_tls() {
@@ -180,10 +156,10 @@ fn a_connection_ends_where_the_next_worker_speaks_no_tls() {
     arguments.extend(flags.iter().map(String::as_str));
     let mut server = installed.start(&arguments);
     let address = server.address();
-    let mut client = Client::new(&authority.client(&TLS12), address);
-    client.get();
+    let mut client = authority.client(&TLS12).client(address);
+    get(&mut client);
     let new = format!("exec {BINARY} --announce-fd 1 --workers 1 --respond hi --listen {address}");
     installed.replace_by_script("/bin/sh", &new);
     replace(&mut server, Signal::SIGUSR2);
-    client.expect_end();
+    expect_closed(client);
 }
