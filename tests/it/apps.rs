@@ -29,7 +29,7 @@ use crate::{
 /// If it is set, this binary runs the app of that name instead of the tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
 
-/// Names the folder where an app with TLS finds its files.
+/// Names the folder with the files for TLS. If it is set, an app speaks TLS.
 #[cfg(feature = "tls")]
 pub(crate) const FILES: &str = "PREFORK_TEST_FILES";
 
@@ -84,13 +84,13 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("computes") => balance::app(),
         Some("placing") => placing::app(),
         Some("websocket") => websocket::app(CEILING),
+        Some("tunnel") => websocket::tunnel(),
         Some("hasty_websocket") => websocket::app(websocket::HASTY),
         #[cfg(all(feature = "http2", feature = "tls"))]
         Some("clients") => crate::clients::app::app(),
         #[cfg(feature = "tls")]
         Some("short_tickets") => short_tickets(),
-        #[cfg(feature = "tls")]
-        Some("tls_in_run") => server().tls(tls()).run(async |_, _| Ok(())),
+        Some("tls_in_run") => server().run(async |_, _| Ok(())),
         Some("gated") => upgrade::gated(),
         Some("slow_slots") => resize::slow_slots(),
         Some("long_pauses") => resize::long_pauses(),
@@ -111,7 +111,12 @@ fn prints_role() -> Result<(), Error> {
 }
 
 pub(crate) fn server() -> Prefork {
-    Prefork::bind("127.0.0.1:0").workers(2).announce_fd(1)
+    let server = Prefork::bind("127.0.0.1:0").workers(2).announce_fd(1);
+    #[cfg(feature = "tls")]
+    if std::env::var_os(FILES).is_some() {
+        return server.tls(tls());
+    }
+    server
 }
 
 #[cfg(feature = "tls")]

@@ -436,7 +436,7 @@ fn tls_is_refused_when_the_app_serves_the_connections() {
 }
 
 /// One of [`apps`], with the files in the authority's directory.
-fn app(authority: &Authority, name: &str) -> Server {
+pub(crate) fn app(authority: &Authority, name: &str) -> Server {
     let this = std::env::current_exe().expect("a path");
     let mut command = Command::new(this);
     command.env(apps::VARIABLE, name);

@@ -383,7 +383,7 @@ fn a_file_that_the_workers_user_may_change_is_refused() {
 
 /// A worker of a later generation waits at its start for this file, a FIFO, if it is there. Until
 /// then its event loop does not turn.
-const GATE: &str = "PREFORK_TEST_GATE";
+pub(crate) const GATE: &str = "PREFORK_TEST_GATE";
 
 pub(crate) fn gated() -> Result<(), Error> {
     apps::server().workers(1).serve(async |worker: Worker| {

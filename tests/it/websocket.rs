@@ -1,15 +1,21 @@
 //! Connections that become WebSockets (RFC 6455). A drain sends them Going Away, and cuts those
 //! that do not close.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::routing::get as get_route;
+use http_body_util::BodyExt;
+use hyper::header::{CONNECTION, UPGRADE};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
 use nix::sys::signal::Signal;
-use prefork_server::{Error, Http, Worker};
+use prefork_server::{Error, Http, Request, Response, Worker, handler};
+use tokio::io::{AsyncWriteExt, copy, split};
 
 use crate::apps;
 use crate::client::{Client, get};
@@ -69,6 +75,41 @@ async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {
     }
 }
 
+/// Sends back at `/tunnel` what comes after an upgrade, until the client ends its half. A POST gets
+/// its body, and any other request the worker's pid.
+pub(crate) fn tunnel() -> Result<(), Error> {
+    let http = Http::new().upgrade_grace(CEILING);
+    let server = apps::server().workers(1).drain_timeout(CEILING * 3);
+    server.http(http).serve(async |_worker| {
+        Ok(handler(async |mut request: Request| {
+            if request.uri().path() == "/tunnel" {
+                tokio::task::spawn_local(send_back(hyper::upgrade::on(&mut request)));
+                let mut response = Response::new("".into());
+                *response.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
+                let fields = response.headers_mut();
+                fields.insert(CONNECTION, "upgrade".parse()?);
+                fields.insert(UPGRADE, "echo".parse()?);
+                return Ok(response);
+            }
+            let body = request.into_body().collect().await?.to_bytes();
+            let pid = std::process::id().to_string();
+            Ok(Response::new(match body.is_empty() {
+                true => pid.into(),
+                false => body.into(),
+            }))
+        }))
+    })
+}
+
+async fn send_back(upgrade: OnUpgrade) {
+    let tunnel = TokioIo::new(upgrade.await.expect("the response switches"));
+    let (mut from, mut to) = split(tunnel);
+    if copy(&mut from, &mut to).await.is_ok() {
+        // Fails if the client has gone.
+        let _ = to.shutdown().await;
+    }
+}
+
 /// The handshake of RFC 6455 1.3.
 const OFFER: &str = "Host: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                      Sec-WebSocket-Version: 13\r\n\
@@ -87,11 +128,16 @@ enum Kind {
 }
 
 /// A client that writes and reads single frames.
-struct Talk(Client);
+pub(crate) struct Talk<S = TcpStream>(pub(crate) Client<S>);
 
 impl Talk {
     fn begin(address: SocketAddr) -> Self {
-        let mut client = Client::connect(address);
+        Self::on(Client::connect(address))
+    }
+}
+
+impl<S: Read + Write> Talk<S> {
+    pub(crate) fn on(mut client: Client<S>) -> Self {
         client.send(&format!("GET /ws HTTP/1.1\r\n{OFFER}"));
         let response = client.response_without_body();
         assert!(
@@ -115,17 +161,17 @@ impl Talk {
         assert_eq!(self.0.take(payload.len()), payload);
     }
 
-    fn is_echoed(&mut self) {
+    pub(crate) fn is_echoed(&mut self) {
         self.say(Kind::Text, b"still there?");
         self.expect(Kind::Text, b"still there?");
     }
 
-    fn expect_close(&mut self) {
+    pub(crate) fn expect_close(&mut self) {
         self.expect(Kind::Close, &AWAY);
     }
 
     /// Sends its own Close after the server's.
-    fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         self.say(Kind::Close, &AWAY);
         self.0.expect_end();
     }
