@@ -62,8 +62,9 @@ impl Member {
 
     /// The other server has given the connection back. In a drain it is not asked again.
     pub(crate) fn handover_failed(&self) {
-        if self.registry.mode.get() != Mode::Serving {
-            self.state.forbid_handover();
+        match self.registry.mode.get() {
+            Mode::Serving => self.registry.handovers.sharing.came_back(self.key),
+            _ => self.state.forbid_handover(),
         }
     }
 }

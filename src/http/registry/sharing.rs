@@ -12,6 +12,8 @@ const SHORT: Duration = Duration::from_micros(100);
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
     left: Cell<usize>,
+    /// The connection that has come back last.
+    back: Cell<Option<usize>>,
     /// Tells the CPU time of this thread.
     clock: Cell<Option<fn() -> Duration>>,
     spending: Cell<Spending>,
@@ -30,6 +32,7 @@ impl Sharing {
     /// So many connections are to go from now on.
     pub(crate) fn ask(&self, connections: usize, clock: fn() -> Duration) {
         self.left.set(connections);
+        self.back.set(None);
         if connections > 0 {
             self.clock.set(Some(clock));
             self.spending.set(self.spending.get().faded());
@@ -55,11 +58,18 @@ impl Sharing {
 
     /// The connection with this key has become idle after a request. Whether it goes.
     pub(crate) fn take_one(&self, key: usize) -> bool {
-        let goes = self.is_asked() && !self.spending.get().is_mostly_of(key);
+        let may_go = self.back.get() != Some(key) && !self.spending.get().is_mostly_of(key);
+        let goes = self.is_asked() && may_go;
         if goes {
             self.left.set(self.left.get() - 1);
         }
         goes
+    }
+
+    /// The connection with this key was to go and cannot. It is not tried again for the connections
+    /// that are still to go.
+    pub(crate) fn came_back(&self, key: usize) {
+        self.back.set(Some(key));
     }
 }
 

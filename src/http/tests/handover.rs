@@ -196,11 +196,15 @@ fn a_shared_connection_that_is_given_back_is_served_and_may_be_handed_over_later
         let successor = Successor::new(Reply::Refuses);
         let host = start(&successor).await;
         let mut client = host.connect().await;
-        host.server.share(1, || Duration::ZERO);
+        host.server.share(9, || Duration::ZERO);
         request(&mut client).await;
         request(&mut client).await;
         assert_eq!(successor.asked.get(), 1, "once");
-        assert_eq!(host.server.count(Count::Requests), 2);
+        host.server.share(9, || Duration::ZERO);
+        request(&mut client).await;
+        request(&mut client).await;
+        assert_eq!(successor.asked.get(), 2, "once more");
+        assert_eq!(host.server.count(Count::Requests), 4);
         successor.change(Reply::Takes);
         host.server.hand_over();
         host.emptied().await;
