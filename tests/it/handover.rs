@@ -1,18 +1,22 @@
 //! Connections that one worker hands over to another: their clients notice nothing.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::apps;
 use crate::client::Client;
 use crate::support::{BINARY, CEILING, Server, binary, descriptors, pid_of, until};
-use crate::upgrade::Installed;
+use crate::upgrade::{GATE, Installed};
 
 tests! {
     reloads_close_no_connection,
@@ -208,38 +212,48 @@ fn an_upgrade_closes_no_connection() {
     });
 }
 
-/// The canary becomes ready, and then its file is gone.
 fn a_failed_canary_hands_its_connections_back() {
-    let (installed, mut server) = Installed::app("fickle");
+    fail_with_canary(&[], |address| [(); 8].map(|()| Client::connect(address)));
+}
+
+/// The canary accepts all connections while the others stand still. Then the master finds another
+/// file than the canary's.
+pub(crate) fn fail_with_canary<S: Read + Write>(
+    variables: &[(&str, PathBuf)],
+    connect: impl FnOnce(SocketAddr) -> [Client<S>; 8],
+) {
+    let this = std::env::current_exe().expect("a path");
+    let installed = Installed::new(&this);
+    let gate = installed.beside("gate");
+    let mut command = Command::new(installed.path());
+    command.env(apps::VARIABLE, "gated").env(GATE, &gate);
+    let mut server = Server::spawn(command.envs(variables.iter().cloned()));
     let address = server.address();
-    let before = server.workers();
-    std::fs::write(installed.beside("whim"), "vanish").expect("writable");
-    let hello = |client: &mut Client| {
+    let old = server.workers()[0];
+    mkfifo(&gate, Mode::S_IRWXU).expect("a new name");
+    server.signal(Signal::SIGUSR2);
+    server.wait_for("worker_spawned", |spawned| spawned["generation"] == 2);
+    for pid in [server.pid, old] {
+        kill(pid, Signal::SIGSTOP).expect("it lives");
+    }
+    fs::write(&gate, "").expect("the canary reads it");
+    let hello = |client: &mut Client<S>| {
         let response = client.get("/");
-        assert_eq!(
-            (response.body.as_str(), response.header("connection")),
-            ("hello", None)
-        );
+        assert_eq!(response.body, "hello");
+        assert_eq!(response.header("connection"), None, "it stays open");
     };
-    let over = AtomicBool::new(false);
-    let mut clients = std::thread::scope(|scope| {
-        let load = scope.spawn(|| {
-            let mut clients = Vec::new();
-            while !over.load(Ordering::Relaxed) && clients.len() < 500 {
-                let mut client = Client::connect(address);
-                hello(&mut client);
-                clients.push(client);
-            }
-            clients
-        });
-        let over = Over(&over);
-        server.signal(Signal::SIGUSR2);
-        server.wait("upgrade_abandoned");
-        until(|| server.workers() == before);
-        drop(over);
-        load.join().expect("no request failed")
-    });
+    let mut clients = connect(address);
     clients.iter_mut().for_each(hello);
+    installed.replace(&this);
+    for pid in [old, server.pid] {
+        kill(pid, Signal::SIGCONT).expect("it lives");
+    }
+    server.wait("upgrade_abandoned");
+    until(|| server.workers() == [old]);
+    clients.iter_mut().for_each(hello);
+    server.signal(Signal::SIGTERM);
+    let finished = server.end().notices.pop().expect("some");
+    assert_eq!(finished["handed_over"], 8);
 }
 
 fn removing_slots_closes_no_connection() {

@@ -4,21 +4,18 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::process::Command;
 use std::time::Instant;
 
-use nix::sys::signal::{Signal, kill};
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::sys::signal::Signal;
 use rustls::version::{TLS12, TLS13};
 
 use crate::apps;
 use crate::client::Response;
-use crate::handover::settled;
+use crate::handover::{fail_with_canary, settled};
 use crate::https::{Authority, Browser, Private};
 use crate::support::{BINARY, Server, pid_of, until};
 use crate::tls::{self, VERSIONS};
-use crate::upgrade::{GATE, Installed};
+use crate::upgrade::Installed;
 use crate::websocket::{HASTY, Talk};
 
 tests! {
@@ -184,44 +181,12 @@ fn a_connection_ends_where_the_next_worker_speaks_no_tls() {
     expect_closed(client);
 }
 
-/// The canary accepts all connections while the others stand still. Then the master finds another
-/// file than the canary's.
 fn a_failed_canary_hands_its_connections_back() {
     let authority = Authority::new();
-    let this = std::env::current_exe().expect("a path");
-    let installed = Installed::new(&this);
-    let gate = installed.beside("gate");
-    let mut command = Command::new(installed.path());
-    command.env(apps::VARIABLE, "gated").env(GATE, &gate);
-    let mut server = Server::spawn(command.env(apps::FILES, authority.path("")));
-    let address = server.address();
-    let old = server.workers()[0];
-    mkfifo(&gate, Mode::S_IRWXU).expect("a new name");
-    server.signal(Signal::SIGUSR2);
-    server.wait_for("worker_spawned", |spawned| spawned["generation"] == 2);
-    for pid in [server.pid, old] {
-        kill(pid, Signal::SIGSTOP).expect("it lives");
-    }
-    fs::write(&gate, "").expect("the canary reads it");
-    let hello = |client: &mut Private| {
-        let response = client.get("/");
-        assert_eq!(response.body, "hello");
-        assert_eq!(response.header("connection"), None, "it stays open");
-    };
     let browsers = VERSIONS.map(|version| authority.client(version));
-    let clients = browsers.iter().cycle().take(8);
-    let mut clients: Vec<_> = clients.map(|it| it.client(address)).collect();
-    clients.iter_mut().for_each(hello);
-    installed.replace(&this);
-    for pid in [old, server.pid] {
-        kill(pid, Signal::SIGCONT).expect("it lives");
-    }
-    server.wait("upgrade_abandoned");
-    until(|| server.workers() == [old]);
-    clients.iter_mut().for_each(hello);
-    server.signal(Signal::SIGTERM);
-    let finished = server.end().notices.pop().expect("some");
-    assert_eq!(finished["handed_over"], 8);
+    fail_with_canary(&[(apps::FILES, authority.path(""))], |address| {
+        [0, 1, 0, 1, 0, 1, 0, 1].map(|at: usize| browsers[at].client(address))
+    });
 }
 
 fn recycling_closes_no_connection() {
