@@ -1,5 +1,7 @@
 //! The HTTP options.
 
+#[cfg(feature = "http2")]
+mod http2;
 pub(crate) mod refused;
 
 use std::num::NonZeroU32;
@@ -56,6 +58,8 @@ pub struct Http {
     pub(crate) http2: Http2,
     #[cfg(feature = "http2")]
     pub(crate) max_concurrent_streams: u32,
+    #[cfg(feature = "http2")]
+    pub(crate) upload_window: u32,
 }
 
 /// Whether a connection may carry more than one request.
@@ -150,67 +154,9 @@ impl Default for Http {
             http2: Http2::Enabled,
             #[cfg(feature = "http2")]
             max_concurrent_streams: 128,
+            #[cfg(feature = "http2")]
+            upload_window: 256 * 1024,
         }
-    }
-}
-
-/// HTTP/2, with the feature `http2`.
-///
-/// The other options apply to each request, in HTTP/1 and in HTTP/2, with these differences:
-///
-/// - [`Http::header_timeout`] limits the wait for the client's preface. An incomplete head does not
-///   keep a connection from being idle.
-/// - [`Http::write_timeout`] applies to each stream. If its client grants no window, a stream is
-///   reset if its response is not finished; if the response is finished, the connection ends. A
-///   stream that keeps other streams of its connection waiting, as described below, has a sixth of
-///   that time.
-/// - [`Http::idle_timeout`] applies to connections without an open stream. The server sends them
-///   GOAWAY and closes them at most a second later. A PING does not count as activity. At the end
-///   of the server it sends GOAWAY at once; to a new connection it sends GOAWAY after the first
-///   request, or when none has come for as long as [`Http::linger`] gives new connections. In a
-///   reload see the [guide](crate::guide::http2).
-/// - [`Http::max_warm`] and [`Http::keep_alive`] do not apply.
-///
-/// Fixed limits, after which a client is sent GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5):
-///
-/// - 20 streams that are reset before the server has looked at them;
-/// - more CONTINUATION frames than a head of [`Http::max_header_size`] needs;
-/// - 1,024 frames that serve no request (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM,
-///   unknown ones, DATA without a byte). Each request adds 16 to this limit, each write of a
-///   response's data 16, and each second 32. A stream that the server resets for an error of the
-///   client counts as 17 frames;
-/// - 100 DATA frames without a byte that are not the last ones of their stream, since the
-///   connection was last at rest;
-/// - some 2,000 DATA frames of fewer than 256 bytes that the handler does not read, also because
-///   the client does not read its response.
-///
-/// A request that begins more than a second after GOAWAY is refused (REFUSED_STREAM), even if the
-/// client has not acknowledged the PING that comes with GOAWAY. A head with over 100 fields gets a
-/// 431. The parts of a split `Cookie` field count as one field, and handlers see one (RFC 9113
-/// 8.2.3). A client may send 256 KiB ahead on one stream, and 1 MiB on all streams of a connection.
-///
-/// Of each response's body a worker buffers 64 KiB and one piece at the most, and of all responses
-/// of a connection less than 160 KiB and one piece, whatever window the client grants. Above that
-/// it asks no body for more. While all connections of a worker buffer 64 MiB, each may buffer one
-/// piece. Memory that a handler itself uses is not counted.
-#[cfg(feature = "http2")]
-impl Http {
-    /// Whether HTTP/2 is served.
-    ///
-    /// Default: [`Http2::Enabled`].
-    pub fn http2(mut self, http2: Http2) -> Self {
-        self.http2 = http2;
-        self
-    }
-
-    /// How many requests may be open at the same time on one HTTP/2 connection, at least one
-    /// (SETTINGS_MAX_CONCURRENT_STREAMS, RFC 9113 5.1.2). Requests above the limit are refused, and
-    /// the client may send them again.
-    ///
-    /// Default: 128.
-    pub fn max_concurrent_streams(mut self, streams: u32) -> Self {
-        self.max_concurrent_streams = streams.max(1);
-        self
     }
 }
 

@@ -3,11 +3,8 @@
 use crate::codec::record;
 use crate::http::options::Http;
 
-/// The bytes that the client may send ahead of the handler, on one stream and on all streams of a
-/// connection. The first limits an upload to so many bytes per round trip. The second limits the
-/// bytes that a worker buffers for one client.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// The smallest window of a connection.
+const CONNECTION_WINDOW_MIN: u32 = 1024 * 1024;
 
 /// The server's settings (RFC 9113 6.5.2) and its first window. A server can go on with the
 /// connection of another one only if it would have told the client the same.
@@ -31,8 +28,8 @@ impl Announced {
         Self {
             max_streams: http.max_concurrent_streams,
             header_list_size: u32::try_from(http.max_header_size).unwrap_or(u32::MAX),
-            stream_window: STREAM_WINDOW,
-            connection_window: CONNECTION_WINDOW,
+            stream_window: http.upload_window,
+            connection_window: CONNECTION_WINDOW_MIN.max(http.upload_window * 4),
         }
     }
 }

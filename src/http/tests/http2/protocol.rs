@@ -123,6 +123,26 @@ fn a_long_body_is_received_and_sent_whole() {
 }
 
 #[test]
+fn a_client_learns_how_far_it_may_send_ahead() {
+    run(async {
+        for (asked, stream_window, connection_window) in [
+            (1, 64 << 10, 1 << 20),
+            (256 << 10, 256 << 10, 1 << 20),
+            (1 << 20, 1 << 20, 4 << 20),
+            (u32::MAX, (1 << 29) - 1, (1 << 31) - 4),
+        ] {
+            let host = Host::start(options().upload_window(asked), hello).await;
+            let mut client = raw(&host, b"").await;
+            let settings = client.next(SETTINGS).await.payload;
+            let expected = setting(INITIAL_WINDOW_SIZE, stream_window);
+            assert!(settings.chunks(6).any(|it| it == expected), "{settings:?}");
+            let more = number(&client.next(WINDOW_UPDATE).await.payload);
+            assert_eq!(more + 65_535, connection_window, "{asked}");
+        }
+    });
+}
+
+#[test]
 fn a_slow_request_does_not_delay_others_and_all_are_counted() {
     run(async {
         let go = Rc::new(Notify::new());
