@@ -8,6 +8,7 @@ use crate::http::http2::scan::{
 };
 
 const RST_STREAM: u8 = 3;
+const NO_ERROR: [u8; 4] = [0; 4];
 const STREAM_CLOSED: [u8; 4] = [0, 0, 0, 5];
 
 /// The responses and the frames that concern the connection.
@@ -59,7 +60,7 @@ impl Responses {
     /// Whether the server has ended the connection for an error of the client.
     pub(super) fn end_with_error(&self) -> bool {
         let mut others = self.seen.others.iter();
-        others.any(|(kind, _, reason)| *kind == GOAWAY && *reason != [0; 4])
+        others.any(|(kind, _, reason)| *kind == GOAWAY && *reason != NO_ERROR)
     }
 
     fn add(&mut self, frame: &Header, payload: &[u8]) {
@@ -75,6 +76,8 @@ impl Responses {
             // The client has sent something on a stream that it had ended. RFC 9113 5.1 allows this
             // frame and silence. After a rest the last stream is one that the server has ended.
             RST_STREAM if payload == STREAM_CLOSED => {}
+            // The client need not send the rest of a body (RFC 9113 8.1), which may have come.
+            RST_STREAM if payload == NO_ERROR => {}
             RST_STREAM => {
                 let reset = &mut streams.entry(frame.stream).or_default().reset;
                 reset.get_or_insert_with(|| payload.to_vec());
