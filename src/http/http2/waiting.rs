@@ -97,8 +97,8 @@ enum Passing {
 
 impl Waiting {
     /// Takes the frames that have to wait out of the input. Returns how many bytes of the input h2
-    /// may read; the part of a frame may follow them. `begin` is the length of the frame that h2
-    /// has begun to read.
+    /// may read; a part of a frame may follow them. `begin` is how many bytes belong to the frame
+    /// that h2 has begun to read.
     ///
     /// Nothing passes fields of an open stream, because the header table depends on their order,
     /// nor settings.
@@ -110,18 +110,16 @@ impl Waiting {
         let mut at = passed;
         while let (Passing::OpenStreams, Some(header)) = (self.passing, header_at(input, at)) {
             let is_open = header.stream <= last_stream;
-            let passes = match header.kind {
-                DATA | RST_STREAM | WINDOW_UPDATE => is_open,
-                SETTINGS | GOAWAY => {
-                    self.passing = Passing::Nothing;
-                    break;
-                }
-                HEADERS if is_open => {
-                    self.passing = Passing::Nothing;
-                    break;
-                }
-                _ => false,
+            let (passes, stops) = match header.kind {
+                DATA | RST_STREAM | WINDOW_UPDATE => (is_open, false),
+                HEADERS => (false, is_open),
+                SETTINGS | GOAWAY => (false, true),
+                _ => (false, false),
             };
+            if stops {
+                self.passing = Passing::Nothing;
+                break;
+            }
             let end = at + FRAME_HEADER + header.len;
             let Some(frame) = input.get(at..end) else {
                 break;
