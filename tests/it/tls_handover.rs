@@ -237,6 +237,15 @@ fn moved(browser: &Browser, server: &mut Server, address: SocketAddr) -> Private
     client
 }
 
+/// For each version a client whose session has moved, and then one whose session has not.
+fn moved_and_own(authority: &Authority, server: &mut Server) -> impl Iterator<Item = Private> {
+    let address = server.address();
+    let browsers = VERSIONS.map(|version| authority.client(version));
+    let moved = browsers.each_ref().map(|it| moved(it, server, address));
+    let own = browsers.map(|it| it.client(address));
+    moved.into_iter().chain(own)
+}
+
 fn close_notify(client: &mut Private) {
     client.stream().conn.send_close_notify();
     client.stream().flush().expect("it is open");
@@ -343,13 +352,8 @@ fn tunnel(mut client: Private) -> Private {
 fn a_tunnel_stays_with_its_worker_and_passes_bytes_to_its_end() {
     let authority = Authority::new();
     let mut server = tls::app(&authority, "tunnel");
-    let address = server.address();
-    let browsers = VERSIONS.map(|version| authority.client(version));
-    let moved = browsers
-        .each_ref()
-        .map(|it| moved(it, &mut server, address));
-    let own = browsers.each_ref().map(|it| it.client(address));
-    let mut tunnels: Vec<_> = moved.into_iter().chain(own).map(tunnel).collect();
+    let clients = moved_and_own(&authority, &mut server);
+    let mut tunnels: Vec<_> = clients.map(tunnel).collect();
     let [old] = server.workers()[..] else {
         panic!("there is one worker");
     };
@@ -382,13 +386,8 @@ fn a_tunnel_stays_with_its_worker_and_passes_bytes_to_its_end() {
 fn websockets_get_going_away_and_are_cut_after_the_grace() {
     let authority = Authority::new();
     let mut server = tls::app(&authority, "hasty_websocket");
-    let address = server.address();
-    let browsers = VERSIONS.map(|version| authority.client(version));
-    let moved = browsers
-        .each_ref()
-        .map(|it| moved(it, &mut server, address));
-    let own = browsers.each_ref().map(|it| it.client(address));
-    let mut talks: Vec<_> = moved.into_iter().chain(own).map(Talk::on).collect();
+    let clients = moved_and_own(&authority, &mut server);
+    let mut talks: Vec<_> = clients.map(Talk::on).collect();
     talks.iter_mut().for_each(Talk::is_echoed);
     let asked = Instant::now();
     server.signal(Signal::SIGHUP);
