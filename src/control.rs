@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use serde_json::Value;
 
 use crate::address::Address;
@@ -410,12 +411,14 @@ trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
-/// An admin address refuses in one line, or lists its paths. Other servers have other statuses,
-/// pages and empty bodies.
+/// An admin address refuses in one line that says why, or lists its paths. Other servers have other
+/// statuses, pages, the status as text, and empty bodies.
 fn refusal(status: u16, body: &str) -> ControlError {
     let body = body.trim_end();
+    let says_why =
+        StatusCode::from_u16(status).is_ok_and(|status| status.canonical_reason() != Some(body));
     match (status, body.lines().count()) {
-        (400 | 403 | 405 | 409 | 503, 1) => ControlError::Refused(body.to_owned()),
+        (400 | 403 | 405 | 409 | 503, 1) if says_why => ControlError::Refused(body.to_owned()),
         (404, _) if body.starts_with("no such path") => ControlError::Refused(body.to_owned()),
         _ => ControlError::Unexpected(format!("status {status}")),
     }

@@ -57,6 +57,7 @@ fn a_server_that_is_no_admin_address_does_not_refuse() {
         &b"HTTP/1.0 404 Not Found\r\n\r\nNot Found"[..],
         b"HTTP/1.0 308 Permanent Redirect\r\n\r\n",
         b"HTTP/1.0 405 Method Not Allowed\r\n\r\n<html>\n</html>\n",
+        b"HTTP/1.0 405 Method Not Allowed\r\n\r\nMethod Not Allowed\n",
     ] {
         let status = asked(response, |server| server.get("/status"));
         let begun = asked(response, |server| server.begin(Command::Reload));
