@@ -63,6 +63,15 @@ impl Responses {
         others.any(|(kind, _, reason)| *kind == GOAWAY && *reason != NO_ERROR)
     }
 
+    /// As if the client had sent the bodies of its requests at once. Else the server may say that
+    /// it need not send the rest (RFC 9113 8.1).
+    pub(super) fn of_whole_requests(mut self) -> Self {
+        for stream in self.seen.streams.values_mut() {
+            stream.reset.take_if(|reason| *reason == NO_ERROR);
+        }
+        self
+    }
+
     fn add(&mut self, frame: &Header, payload: &[u8]) {
         let streams = &mut self.seen.streams;
         match frame.kind {
@@ -76,8 +85,6 @@ impl Responses {
             // The client has sent something on a stream that it had ended. RFC 9113 5.1 allows this
             // frame and silence. After a rest the last stream is one that the server has ended.
             RST_STREAM if payload == STREAM_CLOSED => {}
-            // The client need not send the rest of a body (RFC 9113 8.1), which may have come.
-            RST_STREAM if payload == NO_ERROR => {}
             RST_STREAM => {
                 let reset = &mut streams.entry(frame.stream).or_default().reset;
                 reset.get_or_insert_with(|| payload.to_vec());
