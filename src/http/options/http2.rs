@@ -64,10 +64,10 @@ impl Http {
     }
 
     /// How many bytes of a request's body an HTTP/2 client may send before the handler reads them
-    /// (SETTINGS_INITIAL_WINDOW_SIZE, RFC 9113 6.9.2), at least 64 KiB. So many bytes at most come
-    /// in each round trip: 256 KiB over 100 ms are 2.6 MB/s. A worker may have to keep four times
-    /// as many of each connection, and at least 1 MiB. HTTP/1 needs no such limit: a client of it
-    /// that is ahead waits in the kernel.
+    /// (SETTINGS_INITIAL_WINDOW_SIZE, RFC 9113 6.9.2), from 64 KiB to 512 MiB. So many bytes at
+    /// most come in each round trip: 256 KiB over 100 ms are 2.6 MB/s. A worker may have to keep
+    /// four times as many of each connection, and at least 1 MiB. HTTP/1 needs no such limit: a
+    /// client of it that is ahead waits in the kernel.
     ///
     /// Default: 256 KiB.
     ///
