@@ -22,7 +22,7 @@ use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header,
     PADDED, PING, RST_STREAM, Scan, control_frame,
 };
-use crate::http::http2::waiting::{NewStreams, Waiting, before_new_stream, one_new_stream};
+use crate::http::http2::waiting::{NewStreams, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
 
@@ -258,9 +258,10 @@ impl Frames {
         self.new_streams.borrow().waiting().is_some()
     }
 
-    /// How many bytes wait outside of the input.
-    pub(crate) fn waiting_len(&self) -> usize {
-        self.new_streams.borrow().waiting().map_or(0, Waiting::len)
+    /// Whether so much waits that no more may be read than is in this input.
+    pub(crate) fn are_full(&self, input: &[u8]) -> bool {
+        let new_streams = self.new_streams.borrow();
+        new_streams.waiting().is_some_and(|it| it.is_full(input))
     }
 
     /// How many bytes of this input h2 may read now. Frames that have to wait are taken out of it.

@@ -13,7 +13,7 @@ use hyper::server::conn::http2::{Builder, Connection};
 use crate::http::http2::announced::Announced;
 use crate::http::http2::budget::ResponseBudget;
 use crate::http::http2::frames::{Frames, first_goaway};
-use crate::http::http2::hyper_stream::{AnyStream, HyperStream, is_full};
+use crate::http::http2::hyper_stream::{AnyStream, HyperStream};
 use crate::http::http2::response::StreamHandler;
 use crate::http::http2::spawner::Spawner;
 use crate::http::http2::streams::{Overdue, StreamService, Streams, Tunnels};
@@ -239,7 +239,7 @@ impl HyperConnection {
 
     /// New streams wait. They need not if the connection does not move now, or cannot.
     fn look_at_waiting(&self, cx: &Context<'_>) {
-        let is_full = is_full(&self.budget.frames, self.io.borrow_mut().input().len());
+        let is_full = self.budget.frames.are_full(self.io.borrow_mut().input());
         let is_stuck = is_full && self.state.stage() == Stage::Streams;
         if is_stuck {
             // What open streams need to end cannot come in any more.

@@ -10,13 +10,8 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::http::conn::socket::Socket;
-use crate::http::conn::stream::{READ_AT_ONCE, Stream};
+use crate::http::conn::stream::Stream;
 use crate::http::http2::frames::Frames;
-use crate::moved::READ_AHEAD_MAX;
-
-/// Limit of bytes that wait with new streams. The window of a connection has room for four times as
-/// many, so that open streams go on. One read may exceed it.
-const WAITING_MAX: usize = READ_AHEAD_MAX - READ_AT_ONCE;
 
 /// The stream of any socket. So hyper and h2, a large part of a binary, are compiled once.
 pub(crate) type AnyStream = Stream<dyn Socket>;
@@ -75,7 +70,7 @@ fn poll_before_new_stream(
         if count > 0 {
             return Poll::Ready(Ok(count));
         }
-        if is_full(frames, stream.input().len()) {
+        if frames.are_full(stream.input()) {
             // The connection is polled when a stream ends, or when it stays.
             return Poll::Pending;
         }
@@ -84,11 +79,6 @@ fn poll_before_new_stream(
             return Poll::Ready(Ok(usize::MAX));
         }
     }
-}
-
-/// Whether no more may be read while new streams wait, with so many bytes in the input.
-pub(crate) fn is_full(frames: &Frames, input: usize) -> bool {
-    input >= READ_AT_ONCE || frames.waiting_len() + input >= WAITING_MAX
 }
 
 impl Read for HyperStream {

@@ -4,9 +4,15 @@ use std::mem;
 
 use bytes::BytesMut;
 
+use crate::http::conn::stream::READ_AT_ONCE;
 use crate::http::http2::scan::{
     DATA, FRAME_HEADER, GOAWAY, HEADERS, Header, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
+use crate::moved::READ_AHEAD_MAX;
+
+/// Limit of bytes that wait. The window of a connection has room for four times as many, so that
+/// open streams go on. One read may exceed it.
+const WAITING_MAX: usize = READ_AHEAD_MAX - READ_AT_ONCE;
 
 /// The header that stands here.
 fn header_at(input: &[u8], at: usize) -> Option<Header> {
@@ -148,9 +154,9 @@ impl Waiting {
         self.passed = self.passed.saturating_sub(count);
     }
 
-    /// How many bytes wait.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
+    /// Whether no more may be read, with these bytes in the input.
+    pub(crate) fn is_full(&self, input: &[u8]) -> bool {
+        input.len() >= READ_AT_ONCE || self.bytes.len() + input.len() >= WAITING_MAX
     }
 
     /// Puts the frames that have waited back, where h2 can read them.
@@ -243,12 +249,12 @@ mod tests {
         for frames in stopped.into_iter().chain([MIXED.to_vec()]) {
             let whole = input(&frames);
             let order = passed(&frames).0;
-            for (piece, least) in (1..=whole.len()).flat_map(|piece| [(piece, 1), (piece, piece)]) {
-                let read = read_in_pieces(&whole, piece, least);
+            for (piece, max) in (1..=whole.len()).flat_map(|piece| [(piece, 1), (piece, piece)]) {
+                let read = read_in_pieces(&whole, piece, max);
                 assert_eq!(
                     numbers(&read),
                     order,
-                    "{frames:?} in pieces of {piece}, {least}"
+                    "{frames:?} in pieces of {piece}, {max}"
                 );
             }
         }
