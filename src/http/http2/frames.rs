@@ -18,9 +18,10 @@ use bytes::{Bytes, BytesMut};
 use crate::http::http2::announced::Announced;
 use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::client_state::{ClientState, Replay};
+use crate::http::http2::goaway::{GoAway, goaway};
 use crate::http::http2::scan::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header,
-    PADDED, PING, RST_STREAM, Scan, control_frame,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM,
+    Scan,
 };
 use crate::http::http2::waiting::{NewStreams, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
@@ -65,10 +66,6 @@ const BYTES_PER_CREDIT: u32 = 512;
 /// open. So many frames a second cost a worker less than one request.
 const PER_SECOND: u32 = 32;
 
-/// The payload of the PING that h2 sends with its first GOAWAY. If hyper serves a connection again
-/// that went away at rest, h2 takes the acknowledgement for that of its own PING.
-const PAYLOAD: [u8; 8] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54];
-
 /// The frames and the credits of one client.
 pub(crate) struct Frames {
     registry: Rc<Registry>,
@@ -86,7 +83,7 @@ pub(crate) struct Frames {
     /// Whether the last frame of the client was a part of a head, and not the last one.
     is_in_head: Cell<bool>,
     balance: Cell<Balance>,
-    goaway: Cell<GoAway>,
+    goaway: RefCell<GoAway>,
     new_streams: RefCell<NewStreams>,
     /// How many streams the client has begun in this round.
     begun_in_round: Cell<u32>,
@@ -105,16 +102,12 @@ enum Balance {
     Exceeded,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum GoAway {
-    NotSent,
-    /// With a PING.
-    Sent,
-    /// The client has acknowledged the PING, and h2 is not to read that yet.
-    Acknowledged,
-    /// h2 can read the acknowledgement when no more bytes have come.
-    Released,
-    Over,
+/// What h2 may read of an input.
+pub(crate) enum Admitted {
+    /// So many bytes. 0: none before more have come.
+    Bytes(usize),
+    /// A new stream, but not in this round.
+    NextRound,
 }
 
 impl Frames {
@@ -144,7 +137,7 @@ impl Frames {
             last_stream: Cell::new(0),
             is_in_head: Cell::new(false),
             balance: Cell::new(Balance::NotExceeded),
-            goaway: Cell::new(GoAway::NotSent),
+            goaway: RefCell::new(GoAway::NotSent),
             new_streams: RefCell::default(),
             begun_in_round: Cell::new(0),
             short_data: Cell::new(0),
@@ -223,21 +216,12 @@ impl Frames {
 
     /// The server sends GOAWAY and a PING.
     pub(crate) fn go_away(&self) {
-        self.goaway.set(GoAway::Sent);
+        *self.goaway.borrow_mut() = GoAway::Sent;
     }
 
-    /// Whether the acknowledgement of the PING may come, or is held.
-    pub(crate) fn goes_away(&self) -> bool {
-        !matches!(self.goaway.get(), GoAway::NotSent | GoAway::Over)
-    }
-
-    /// Lets h2 read the acknowledgement if it is held and h2 needs it now. Returns whether it is.
+    /// As [`GoAway::release`].
     pub(crate) fn release_acknowledgement(&self, is_needed: impl FnOnce() -> bool) -> bool {
-        let is_released = self.goaway.get() == GoAway::Acknowledged && is_needed();
-        if is_released {
-            self.goaway.set(GoAway::Released);
-        }
-        is_released
+        self.goaway.borrow_mut().release(is_needed)
     }
 
     /// From now on new streams wait.
@@ -264,63 +248,37 @@ impl Frames {
         new_streams.waiting().is_some_and(|it| it.is_full(input))
     }
 
+    /// Whether the input must come to [`Frames::admit`] before h2 reads any of it.
+    pub(crate) fn hold_input(&self) -> bool {
+        self.goaway.borrow().is_awaited() || self.new_streams_wait()
+    }
+
     /// How many bytes of this input h2 may read now. Frames that have to wait are taken out of it.
-    /// 0: none before more have come, or none in this round.
-    pub(crate) fn admit(&self, input: &mut BytesMut) -> usize {
+    pub(crate) fn admit(&self, input: &mut BytesMut) -> Admitted {
         let Some(begin) = self.read.borrow().rest_of_frame(input) else {
-            return input.len();
+            return Admitted::Bytes(input.len());
         };
+        let before_acknowledgement = self.goaway.borrow_mut().hold(input, begin);
         let last_stream = self.last_stream.get();
-        match &mut *self.new_streams.borrow_mut() {
+        let before_waiting = match &mut *self.new_streams.borrow_mut() {
             NewStreams::Pass => input.len(),
             NewStreams::Wait(waiting) => waiting.take(input, begin, last_stream),
             NewStreams::PassAfterWait => match before_new_stream(input, begin, last_stream) {
-                0 if self.begun_in_round.get() >= BEGUN_IN_ROUND => 0,
+                0 if self.begun_in_round.get() >= BEGUN_IN_ROUND => return Admitted::NextRound,
                 0 => one_new_stream(input, last_stream),
                 before => before,
             },
-        }
-    }
-
-    /// Takes the acknowledgement of the PING out of the bytes that h2 reads next. h2 ignores
-    /// requests that follow it. But a client of the h2 crate sends it before requests that it had
-    /// begun when it read GOAWAY. Returns how many bytes h2 may read; a part of the acknowledgement
-    /// may follow them.
-    pub(crate) fn hold_acknowledgement(&self, input: &mut BytesMut) -> usize {
-        if self.goaway.get() != GoAway::Sent {
-            return input.len();
-        }
-        let Some(mut at) = self.read.borrow().rest_of_frame(input) else {
-            return input.len();
         };
-        let acknowledgement = ping(ACK);
-        while let Some(rest) = input.get(at..) {
-            if rest.starts_with(&acknowledgement) {
-                self.goaway.set(GoAway::Acknowledged);
-                input.copy_within(at + acknowledgement.len().., at);
-                input.truncate(input.len() - acknowledgement.len());
-                break;
-            }
-            if acknowledgement.starts_with(rest) {
-                return at;
-            }
-            let Some(header) = Header::first_of(rest) else {
-                break;
-            };
-            at += FRAME_HEADER + header.len;
-        }
-        input.len()
+        Admitted::Bytes(before_acknowledgement.min(before_waiting))
     }
 
     /// The acknowledgement that was released, if h2 can read it now: no more bytes have come.
     pub(crate) fn held_acknowledgement(&self) -> Option<[u8; FRAME_HEADER + 8]> {
-        let can_be_read = self.goaway.get() == GoAway::Released
-            && self.read.borrow().is_between_frames()
-            && !self.is_in_head.get();
-        can_be_read.then(|| {
-            self.goaway.set(GoAway::Over);
-            ping(ACK)
-        })
+        let is_between = self.read.borrow().is_between_frames() && !self.is_in_head.get();
+        match is_between {
+            true => self.goaway.borrow_mut().take_released(),
+            false => None,
+        }
     }
 
     /// GOAWAY with the number of the last stream that has come (RFC 9113 6.8).
@@ -465,21 +423,4 @@ impl Frames {
             None => self.balance.set(Balance::Exceeded),
         }
     }
-}
-
-/// What h2 sends when a connection begins to go away: GOAWAY with the highest stream number, and
-/// the PING.
-pub(crate) fn first_goaway() -> [[u8; FRAME_HEADER + 8]; 2] {
-    [goaway(u32::MAX >> 1, h2::Reason::NO_ERROR), ping(0)]
-}
-
-/// GOAWAY without debug data (RFC 9113 6.8).
-fn goaway(last_stream: u32, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
-    let payload = u64::from(last_stream) << 32 | u64::from(u32::from(reason));
-    control_frame(GOAWAY, 0, payload.to_be_bytes())
-}
-
-/// The PING that comes with GOAWAY, or its acknowledgement.
-pub(crate) fn ping(flags: u8) -> [u8; FRAME_HEADER + 8] {
-    control_frame(PING, flags, PAYLOAD)
 }

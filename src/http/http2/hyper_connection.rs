@@ -12,7 +12,8 @@ use hyper::server::conn::http2::{Builder, Connection};
 
 use crate::http::http2::announced::Announced;
 use crate::http::http2::budget::ResponseBudget;
-use crate::http::http2::frames::{Frames, first_goaway};
+use crate::http::http2::frames::Frames;
+use crate::http::http2::goaway::first_goaway;
 use crate::http::http2::hyper_stream::{AnyStream, HyperStream};
 use crate::http::http2::response::StreamHandler;
 use crate::http::http2::spawner::Spawner;

@@ -11,7 +11,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
-use crate::http::http2::frames::Frames;
+use crate::http::http2::frames::{Admitted, Frames};
 
 /// The stream of any socket. So hyper and h2, a large part of a binary, are compiled once.
 pub(crate) type AnyStream = Stream<dyn Socket>;
@@ -35,48 +35,35 @@ impl HyperStream {
     }
 }
 
-/// Reads input for a connection that goes away. Ready with how much of it may be read. What has
-/// come is in it before the acknowledgement.
-fn poll_before_acknowledgement(
+/// Reads input that [`Frames`] must see first. Ready with how much of it h2 may read.
+fn poll_admitted(
     stream: &mut AnyStream,
     frames: &Frames,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
+) -> Poll<io::Result<Admitted>> {
     loop {
-        let count = frames.hold_acknowledgement(stream.input());
-        if count > 0 {
-            return Poll::Ready(Ok(count));
-        }
-        match stream.poll_fill(cx)? {
-            Poll::Ready(0) => return Poll::Ready(Ok(usize::MAX)),
-            Poll::Ready(_) => {}
-            Poll::Pending => match frames.held_acknowledgement() {
-                Some(frame) => stream.input().extend_from_slice(&frame),
-                None => return Poll::Pending,
-            },
-        }
-    }
-}
-
-/// Reads input for a connection that is to move. Ready with how much of the input may be read; the
-/// rest begins with a new stream.
-fn poll_before_new_stream(
-    stream: &mut AnyStream,
-    frames: &Frames,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    loop {
-        let count = frames.admit(stream.input());
-        if count > 0 {
-            return Poll::Ready(Ok(count));
+        match frames.admit(stream.input()) {
+            Admitted::Bytes(0) => {}
+            admitted => return Poll::Ready(Ok(admitted)),
         }
         if frames.are_full(stream.input()) {
             // The connection is polled when a stream ends, or when it stays.
             return Poll::Pending;
         }
-        if ready!(stream.poll_fill(cx))? == 0 {
-            frames.release_new_streams(stream.input());
-            return Poll::Ready(Ok(usize::MAX));
+        match stream.poll_fill(cx)? {
+            Poll::Ready(0) => {
+                frames.release_new_streams(stream.input());
+                return Poll::Ready(Ok(match frames.admit(stream.input()) {
+                    // A part of a frame, and the end.
+                    Admitted::Bytes(0) => Admitted::Bytes(usize::MAX),
+                    admitted => admitted,
+                }));
+            }
+            Poll::Ready(_) => {}
+            Poll::Pending => match frames.held_acknowledgement() {
+                Some(frame) => stream.input().extend_from_slice(&frame),
+                None => return Poll::Pending,
+            },
         }
     }
 }
@@ -101,19 +88,17 @@ impl Read for HyperStream {
             return Poll::Pending;
         }
         let mut stream = stream.borrow_mut();
-        let mut max = usize::MAX;
-        if frames.goes_away() {
-            max = ready!(poll_before_acknowledgement(&mut stream, frames, cx))?;
-        } else if frames.new_streams_wait() {
-            max = ready!(poll_before_new_stream(&mut stream, frames, cx))?;
-        }
-        if !frames.new_streams_wait() && !stream.input().is_empty() {
-            max = max.min(frames.admit(stream.input()));
-        }
-        if max == 0 {
+        let admitted = if frames.hold_input() {
+            ready!(poll_admitted(&mut stream, frames, cx))?
+        } else if stream.input().is_empty() {
+            Admitted::Bytes(usize::MAX)
+        } else {
+            frames.admit(stream.input())
+        };
+        let Admitted::Bytes(max) = admitted else {
             cx.waker().wake_by_ref();
             return Poll::Pending;
-        }
+        };
         ready!(stream.poll_read_seen(cx, buf, max, |bytes| frames.read(bytes)))?;
         Poll::Ready(match frames.are_exceeded() {
             true => Err(io::Error::other("frames without a request")),

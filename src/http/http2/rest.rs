@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::Write;
 
-use crate::http::http2::frames::{first_goaway, ping};
+use crate::http::http2::goaway::{first_goaway, ping};
 use crate::http::http2::hyper_connection::Parts;
 use crate::http::http2::scan::ACK;
 use crate::http::registry::state::Stage;

@@ -1,6 +1,6 @@
 //! A client whose steps the input chooses.
 
-use crate::http::http2::frames;
+use crate::http::http2::goaway::ping;
 use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PING, PRIORITY, SETTINGS,
     WINDOW_UPDATE, write_frame,
@@ -91,7 +91,7 @@ pub(super) fn steps(input: &[u8], sends: Sends) -> Vec<Step> {
         request(&mut bytes, &mut choices, next, END_STREAM);
         steps.push(Step::Send(bytes));
     }
-    steps.push(Step::Send(frames::ping(ACK).into()));
+    steps.push(Step::Send(ping(ACK).into()));
     steps
 }
 
