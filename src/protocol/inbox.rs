@@ -1,14 +1,17 @@
 //! The inbox of a slot. A worker that drains, or that has more connections than others, sends
 //! connections to it: those that were idle, and new ones of which no byte was read. The worker that
 //! attends to the slot receives them. It is a `SOCK_SEQPACKET` pair with one connection in each
-//! message, whose descriptor is sent as `SCM_RIGHTS`.
+//! message, whose descriptor is sent as `SCM_RIGHTS`. If many bytes were read and not processed,
+//! they are in a sealed file in memory, whose descriptor follows.
 //!
 //! The master keeps both ends, so connections in the inbox outlive sender and receiver. The inbox
 //! holds some 270 connections (unix(7), `SO_SNDBUF`); the others stay with the sender until there
 //! is room. A message could carry hundreds of connections. It carries one, so that a receiver takes
 //! no more than it may hold, and so that a connection that cannot be sent stays with the sender.
 
+use std::fs::File;
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -23,6 +26,7 @@ use crate::moved::{Moved, READ_AHEAD_MAX};
 use crate::proxy::Forwarded;
 use crate::secret::{self, Secret};
 use crate::sys::fds;
+use crate::sys::memory;
 use crate::sys::socket::has_ended;
 
 /// The first byte of a message says what comes, and in which version. The sender may be of another
@@ -31,6 +35,8 @@ const HANDED_OVER: u8 = 1;
 const PLACED: u8 = 2;
 const HTTP2_HANDED_OVER: u8 = 3;
 const TLS_HANDED_OVER: u8 = 4;
+/// A file follows the connection, and one of these the byte.
+const WITH_FILE: u8 = 5;
 
 /// The most bytes of what an HTTP/2 client will not send again: its header table and some numbers.
 const HTTP2_MAX: usize = 16 * 1024;
@@ -38,8 +44,14 @@ const HTTP2_MAX: usize = 16 * 1024;
 /// The version, the addresses and some lengths. A path is short (unix(7), `sun_path`).
 const ADDRESSES_MAX: usize = 256;
 
-/// The longest message. The kernel's default for `net.core.wmem_max` (socket(7)) allows it.
-const LEN_MAX: usize = READ_AHEAD_MAX + HTTP2_MAX + secret::RECORD_MAX + ADDRESSES_MAX;
+/// More bytes that were read and not processed go into a file.
+const INLINE_MAX: usize = 16 * 1024;
+
+/// The longest message. A buffer of the kernel's default size (unix(7), `SO_SNDBUF`) holds several.
+const LEN_MAX: usize = INLINE_MAX + HTTP2_MAX + secret::RECORD_MAX + ADDRESSES_MAX;
+
+/// A message has so many descriptors at most.
+const FDS_MAX: usize = 2;
 
 /// Both ends of an inbox.
 #[derive(Debug)]
@@ -139,7 +151,13 @@ impl Sender {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let mut message = note.encode();
-        let sent = fds::send_long(&self.0, &message, &[connection.as_fd().as_raw_fd()]);
+        let file = match note.needs_file() {
+            true => Some(memory::sealed(c"prefork-read-ahead", read_ahead)?),
+            false => None,
+        };
+        let fds = iter::once(connection.as_fd()).chain(file.as_ref().map(AsFd::as_fd));
+        let fds: Vec<_> = fds.map(|fd| fd.as_raw_fd()).collect();
+        let sent = fds::send(&self.0, &message, &fds);
         if tls.is_some() {
             message.as_mut_slice().zeroize();
         }
@@ -200,20 +218,20 @@ impl Receiver {
     pub(crate) fn take(&mut self) -> io::Result<Option<(OwnedFd, Note)>> {
         self.bytes.resize(LEN_MAX, 0);
         while let Some(inbox) = self.watch.as_ref().map(AsyncFd::get_ref) {
-            fds::has_room(inbox)?;
+            fds::has_room(inbox, FDS_MAX)?;
             match fds::receive(inbox, &mut self.bytes) {
-                Ok((len, received)) => match (Note::decode(&self.bytes[..len]), received) {
-                    (Ok(note), mut fds) if fds.len() == 1 => {
+                Ok((0, fds)) if fds.is_empty() && has_ended(inbox) => {
+                    tracing::warn!("an inbox was shut down; nothing comes from it any more");
+                    self.watch = None;
+                }
+                Ok((len, mut fds)) => match Note::receive(&self.bytes[..len], &mut fds) {
+                    Ok((connection, note)) => {
                         if note.moved.tls.is_some() {
                             self.bytes[..len].zeroize();
                         }
-                        return Ok(fds.pop().map(|connection| (connection, note)));
+                        return Ok(Some((connection, note)));
                     }
-                    (_, fds) if len == 0 && fds.is_empty() && has_ended(inbox) => {
-                        tracing::warn!("an inbox was shut down; nothing comes from it any more");
-                        self.watch = None;
-                    }
-                    (_, fds) => {
+                    Err(Malformed) => {
                         tracing::error!(
                             connections = fds.len(),
                             "handed over in a version that this image does not know; closed"
@@ -233,16 +251,20 @@ impl Receiver {
 }
 
 impl Note {
+    /// The message. It lacks the bytes that were read and not processed if they are in a file.
     fn encode(&self) -> Vec<u8> {
-        let Moved {
-            tls,
-            http2,
-            read_ahead,
-        } = &self.moved;
+        let Moved { tls, http2, .. } = &self.moved;
+        let read_ahead = match self.needs_file() {
+            true => &[],
+            false => &self.moved.read_ahead[..],
+        };
         // So that no copy of a session stays where a shorter buffer was.
         let records =
             tls.as_deref().map_or(0, <[u8]>::len) + http2.as_deref().map_or(0, <[u8]>::len);
         let mut writer = Writer::with_capacity(ADDRESSES_MAX + records + read_ahead.len());
+        if self.needs_file() {
+            WITH_FILE.put(&mut writer);
+        }
         match (self.reason, tls, http2) {
             (Reason::HandedOver, Some(_), _) => TLS_HANDED_OVER,
             (Reason::HandedOver, None, None) => HANDED_OVER,
@@ -266,6 +288,31 @@ impl Note {
         let (mut bytes, _) = writer.finish();
         bytes.extend_from_slice(read_ahead);
         bytes
+    }
+
+    fn needs_file(&self) -> bool {
+        self.moved.read_ahead.len() > INLINE_MAX
+    }
+
+    /// Reads a message. Takes what belongs to it out of the descriptors that came with it: the
+    /// connection, and the file.
+    fn receive(bytes: &[u8], fds: &mut Vec<OwnedFd>) -> Result<(OwnedFd, Self), Malformed> {
+        let with_file = bytes.strip_prefix(&[WITH_FILE]);
+        let mut note = Self::decode(with_file.unwrap_or(bytes))?;
+        if fds.len() != 1 + usize::from(with_file.is_some()) {
+            return Err(Malformed);
+        }
+        if with_file.is_some() {
+            let file = File::from(fds.remove(1));
+            match memory::contents(&file) {
+                Ok(bytes) if bytes.len() <= READ_AHEAD_MAX => note.moved.read_ahead = bytes.into(),
+                _ => {
+                    fds.push(file.into());
+                    return Err(Malformed);
+                }
+            }
+        }
+        Ok((fds.remove(0), note))
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {

@@ -63,18 +63,6 @@ pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()>
     Ok(())
 }
 
-/// As [`send`], also if the message is longer than the socket's buffer: makes the buffer larger, as
-/// far as the kernel allows (socket(7), `SO_SNDBUF`).
-pub(crate) fn send_long(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()> {
-    match send(&to, bytes, fds) {
-        Err(error) if error.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
-            SockRef::from(&to).set_send_buffer_size(bytes.len())?;
-            send(to, bytes, fds)
-        }
-        sent => sent,
-    }
-}
-
 /// Makes the kernel refuse messages with descriptors to this socket: the sender gets `EPERM`. On
 /// Linux before 6.16 this has no effect.
 pub(crate) fn refuse_descriptors(socket: impl AsFd) {
@@ -251,10 +239,13 @@ impl Spares {
     }
 }
 
-/// Fails if the process cannot open one more descriptor, by duplicating `fd`. Then the kernel would
-/// close a descriptor that comes with a message (unix(7), `MSG_CTRUNC`).
-pub(crate) fn has_room(fd: impl AsFd) -> io::Result<()> {
-    fd.as_fd().try_clone_to_owned().map(drop)
+/// Fails if the process cannot open so many more descriptors, by duplicating `fd`. Then the kernel
+/// would close descriptors that come with a message (unix(7), `MSG_CTRUNC`).
+pub(crate) fn has_room(fd: impl AsFd, count: usize) -> io::Result<()> {
+    match count {
+        0 => Ok(()),
+        _ => has_room(fd.as_fd().try_clone_to_owned()?, count - 1),
+    }
 }
 
 /// Returns the pid of the process that made the socket pair of `fd`, if `fd` is an open

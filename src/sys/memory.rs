@@ -49,8 +49,13 @@ pub(crate) fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads the bytes of a file that this process or another made by [`sealed`].
+/// Reads the bytes of a file that this process or another made by [`sealed`]. Fails for every file
+/// that could change, and for all that are not in memory.
 pub(crate) fn contents(file: &File) -> io::Result<Vec<u8>> {
+    let seals = SealFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GET_SEALS)?);
+    if !seals.contains(SEALS) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     let length = file.metadata()?.len();
     if length > CONTENTS_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());

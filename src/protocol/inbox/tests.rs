@@ -150,11 +150,16 @@ fn connections_in_another_version_are_passed_over_and_closed() {
     with_inbox(|sender, mut receiver| {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         for bytes in [&b"\xff"[..], &[0; LEN_MAX + 1]] {
-            fds::send_long(&sender.0, bytes, &[ours.as_raw_fd()]).expect("room");
+            fds::send(&sender.0, bytes, &[ours.as_raw_fd()]).expect("room");
         }
         let two = [ours.as_raw_fd(); 2];
         fds::send(&sender.0, &note(b"").encode(), &two).expect("room");
         fds::send(&sender.0, &note(b"").encode(), &[]).expect("room");
+        // No file, and what is no sealed file.
+        let with_file = [&[WITH_FILE], &note(b"").encode()[..]].concat();
+        for fds in [&two[..0], &two[..1], &two[..]] {
+            fds::send(&sender.0, &with_file, fds).expect("room");
+        }
         sender.send(&theirs, &note(b"x")).expect("room");
         drop(ours);
         let (_connection, received) = receiver.take().expect("no error").expect("the last");
@@ -194,7 +199,7 @@ fn to_close_what_another_process_sent_does_not_wait_for_its_unsent_data() {
         for bytes in [&b"\x03"[..], &[0; LEN_MAX + 1]] {
             let linger = Some(Duration::from_secs(600));
             stream.set_linger(linger).expect("an option");
-            fds::send_long(&sender.0, bytes, &[stream.as_raw_fd()]).expect("room");
+            fds::send(&sender.0, bytes, &[stream.as_raw_fd()]).expect("room");
             assert!(receiver.take().expect("no error").is_none());
             assert_eq!(stream.linger().expect("an option"), None);
         }
