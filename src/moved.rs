@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::secret::Secret;
 
 /// The most bytes that were read and not processed.
-pub(crate) const READ_AHEAD_MAX: usize = 320 * 1024;
+pub(crate) const READ_AHEAD_MAX: usize = 17 << 20;
 
 /// What one server knows of a connection, and the next one needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

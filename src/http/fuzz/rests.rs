@@ -33,6 +33,7 @@ use super::Woken;
 use crate::address::{Address, Peer};
 use crate::fuzz;
 use crate::http::conn::handover::HandoverFuture;
+use crate::http::http2::scan::{ACK, SETTINGS};
 use crate::http::{
     BodyError, Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket,
     Version,
@@ -184,6 +185,12 @@ fn play(steps: &[Step], when: When) -> Responses {
             is_over = serving.settle();
         }
         responses.read(&std::mem::take(&mut lock(&pipe).to_client));
+        while !is_over && responses.unacknowledged > 0 {
+            responses.unacknowledged -= 1;
+            let acknowledgement = [0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
+            lock(&pipe).to_server.extend(acknowledgement);
+            is_over = serving.settle();
+        }
     }
     lock(&pipe).is_closed = true;
     assert!(is_over || serving.settle(), "the client has left");

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::codec::record;
 use crate::http::http2::announced::Announced;
 use crate::http::http2::scan::{PAYLOAD_MAX, WINDOW, WINDOW_MAX};
+use crate::http::http2::stream_windows::Told;
 
 /// The longest payload that a client may announce (RFC 9113 6.5.2).
 const ANNOUNCED_PAYLOAD_MAX: u32 = (1 << 24) - 1;
@@ -13,6 +14,7 @@ const ANNOUNCED_PAYLOAD_MAX: u32 = (1 << 24) - 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientRecord {
     pub(crate) announced: Announced,
+    pub(crate) told: Told,
     /// The last stream that the client has opened, or 0.
     pub(crate) last_stream: u32,
     /// Whether a request has come to a service.
@@ -28,6 +30,7 @@ pub(crate) struct ClientRecord {
 
 record!(ClientRecord {
     announced,
+    told,
     last_stream,
     has_requested,
     header_table_size,

@@ -8,17 +8,14 @@ use crate::http::http2::announced::Announced;
 use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::header_table::{HeaderTable, TABLE_SIZE};
 use crate::http::http2::scan::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Header, PADDED, PAYLOAD_MAX,
-    PRIORITY, PUSH_PROMISE, SETTINGS, WINDOW, WINDOW_MAX, WINDOW_UPDATE, write_frame,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADER_TABLE_SIZE, HEADERS, Header,
+    INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, PADDED, PAYLOAD_MAX, PRIORITY, PUSH_PROMISE, SETTINGS,
+    WINDOW, WINDOW_MAX, WINDOW_UPDATE, setting, write_frame,
 };
+use crate::http::http2::stream_windows::Told;
 
 /// The limit of an incomplete header block. h2 takes no more from a client that it serves on.
 const BLOCK_MAX: usize = 128 * 1024;
-
-/// Settings (RFC 9113 6.5.2).
-const HEADER_TABLE_SIZE: u16 = 1;
-const INITIAL_WINDOW_SIZE: u16 = 4;
-const MAX_FRAME_SIZE: u16 = 5;
 
 /// A stream that no client can open. The server opens none.
 const NO_STREAM: u32 = 2;
@@ -105,6 +102,7 @@ impl ClientState {
     pub(crate) fn record(
         &self,
         announced: Announced,
+        told: Told,
         last_stream: u32,
         has_requested: bool,
     ) -> ClientRecord {
@@ -112,6 +110,7 @@ impl ClientState {
         let window = |window: i64| u32::try_from(window).unwrap_or_default();
         ClientRecord {
             announced,
+            told,
             last_stream,
             has_requested,
             header_table_size: self.header_table_size,
@@ -226,11 +225,16 @@ impl ClientState {
         }
     }
 
+    /// Whether the client has acknowledged h2's settings, and the connection does not end.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.knowledge == Knowledge::Complete
+    }
+
     /// Whether a new connection can take this one's place. `header_size_max` is the server's limit
     /// for the fields of a request: h2 ends a connection whose client sends four times as much, and
     /// responds by itself to a request over the limit.
     pub(crate) fn can_be_replayed(&self, header_size_max: usize) -> bool {
-        self.knowledge == Knowledge::Complete
+        self.is_complete()
             && self.block.is_none()
             && (0..=WINDOW_MAX).contains(&self.send_window)
             && GET_SIZE < header_size_max
@@ -321,9 +325,4 @@ fn increment(payload: &[u8]) -> Option<i64> {
     let bytes = payload.try_into().ok()?;
     // The first bit is reserved.
     Some(i64::from(u32::from_be_bytes(bytes) & (u32::MAX >> 1)))
-}
-
-fn setting(identifier: u16, value: u32) -> [u8; 6] {
-    let ([a, b], [c, d, e, f]) = (identifier.to_be_bytes(), value.to_be_bytes());
-    [a, b, c, d, e, f]
 }

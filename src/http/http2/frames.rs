@@ -23,6 +23,7 @@ use crate::http::http2::scan::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM,
     Scan,
 };
+use crate::http::http2::stream_windows::{StreamWindows, Told};
 use crate::http::http2::waiting::{NewStreams, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
@@ -85,6 +86,7 @@ pub(crate) struct Frames {
     balance: Cell<Balance>,
     goaway: RefCell<GoAway>,
     new_streams: RefCell<NewStreams>,
+    windows: RefCell<StreamWindows>,
     /// How many streams the client has begun in this round.
     begun_in_round: Cell<u32>,
     /// How many short DATA frames may wait for their handlers.
@@ -112,19 +114,20 @@ pub(crate) enum Admitted {
 
 impl Frames {
     pub(crate) fn new(registry: &Rc<Registry>) -> Self {
-        Self::of(registry, Scan::of_client(), ClientState::new())
+        let told = Told::default();
+        Self::of(registry, Scan::of_client(), ClientState::new(), told)
     }
 
     /// The frames of a client that another server has served.
     pub(crate) fn of_record(registry: &Rc<Registry>, record: &ClientRecord) -> Option<Self> {
         let client = ClientState::of_record(record)?;
-        let frames = Self::of(registry, Scan::between_frames(), client);
+        let frames = Self::of(registry, Scan::between_frames(), client, record.told);
         frames.last_stream.set(record.last_stream);
         frames.new_streams.replace(NewStreams::PassAfterWait);
         Some(frames)
     }
 
-    fn of(registry: &Rc<Registry>, read: Scan, client: ClientState) -> Self {
+    fn of(registry: &Rc<Registry>, read: Scan, client: ClientState, told: Told) -> Self {
         Self {
             registry: Rc::clone(registry),
             read: RefCell::new(read),
@@ -139,6 +142,7 @@ impl Frames {
             balance: Cell::new(Balance::NotExceeded),
             goaway: RefCell::new(GoAway::NotSent),
             new_streams: RefCell::default(),
+            windows: RefCell::new(StreamWindows::new(registry.http.upload_window, told)),
             begun_in_round: Cell::new(0),
             short_data: Cell::new(0),
             written_data: Cell::new(0),
@@ -151,9 +155,11 @@ impl Frames {
         self.last_read.set(self.registry.now());
         self.new_streams.borrow_mut().was_read(bytes.len());
         let mut client = self.client.borrow_mut();
+        let mut windows = self.windows.borrow_mut();
         let mut read = self.read.borrow_mut();
         read.read(bytes, ClientState::wants_read, |frame, payload| {
             self.count(frame);
+            windows.read(frame);
             client.read(frame, payload);
         });
     }
@@ -171,6 +177,7 @@ impl Frames {
             .set((bytes % BYTES_PER_CREDIT as usize) as u32);
         self.give(u32::try_from(credit).unwrap_or(u32::MAX));
         let mut client = self.client.borrow_mut();
+        let mut windows = self.windows.borrow_mut();
         let mut written = self.written.borrow_mut();
         let mut left = count;
         for buf in bufs {
@@ -182,6 +189,7 @@ impl Frames {
                 if frame.kind == RST_STREAM {
                     self.charge_reset(payload);
                 }
+                windows.wrote(frame);
                 client.wrote(frame, payload);
             });
         }
@@ -227,6 +235,9 @@ impl Frames {
     /// From now on new streams wait.
     pub(crate) fn hold_new_streams(&self) {
         self.new_streams.borrow_mut().hold();
+        if self.client.borrow().is_complete() {
+            self.windows.borrow_mut().close_new();
+        }
     }
 
     /// New streams wait no longer. Those that have waited are in the input again.
@@ -245,19 +256,33 @@ impl Frames {
     /// Whether so much waits that no more may be read than is in this input.
     pub(crate) fn are_full(&self, input: &[u8]) -> bool {
         let new_streams = self.new_streams.borrow();
-        new_streams.waiting().is_some_and(|it| it.is_full(input))
+        let window = Announced::by(&self.registry.http).connection_window;
+        let waiting = new_streams.waiting();
+        waiting.is_some_and(|waiting| waiting.is_full(input, window))
     }
 
     /// Whether the input must come to [`Frames::admit`] before h2 reads any of it.
     pub(crate) fn hold_input(&self) -> bool {
-        self.goaway.borrow().is_awaited() || self.new_streams_wait()
+        self.goaway.borrow().is_awaited()
+            || self.new_streams_wait()
+            || self.windows.borrow().are_unacknowledged()
     }
 
-    /// How many bytes of this input h2 may read now. Frames that have to wait are taken out of it.
+    /// The frames that follow what h2 has written. Empty if that is a part of a frame.
+    pub(crate) fn take_added(&self) -> Vec<u8> {
+        match self.written.borrow().is_between_frames() {
+            true => self.windows.borrow_mut().take_unwritten(),
+            false => Vec::new(),
+        }
+    }
+
+    /// How many bytes of this input h2 may read now. Frames that have to wait are taken out of it,
+    /// and those that h2 must not read.
     pub(crate) fn admit(&self, input: &mut BytesMut) -> Admitted {
         let Some(begin) = self.read.borrow().rest_of_frame(input) else {
             return Admitted::Bytes(input.len());
         };
+        let part = (self.windows.borrow_mut()).take_acknowledgements(input, begin);
         let before_acknowledgement = self.goaway.borrow_mut().hold(input, begin);
         let last_stream = self.last_stream.get();
         let before_waiting = match &mut *self.new_streams.borrow_mut() {
@@ -269,7 +294,8 @@ impl Frames {
                 before => before,
             },
         };
-        Admitted::Bytes(before_acknowledgement.min(before_waiting))
+        let before_part = input.len() - part;
+        Admitted::Bytes(before_part.min(before_acknowledgement).min(before_waiting))
     }
 
     /// The acknowledgement that was released, if h2 can read it now: no more bytes have come.
@@ -291,6 +317,7 @@ impl Frames {
         let header_size_max = self.registry.http.max_header_size;
         self.read.borrow().is_between_frames()
             && self.written.borrow().is_between_frames()
+            && self.windows.borrow().are_written()
             && self.client.borrow().can_be_replayed(header_size_max)
     }
 
@@ -299,12 +326,14 @@ impl Frames {
     pub(crate) fn record(&self, has_requested: bool) -> ClientRecord {
         let announced = Announced::by(&self.registry.http);
         let client = self.client.borrow();
-        client.record(announced, self.last_stream.get(), has_requested)
+        let told = self.windows.borrow().told();
+        client.record(announced, told, self.last_stream.get(), has_requested)
     }
 
     /// Gives memory back that is not needed while the connection rests.
     pub(crate) fn shrink(&self) {
         self.client.borrow_mut().shrink();
+        self.windows.borrow_mut().shrink();
     }
 
     /// From now on h2 reads the replay, until [`Frames::end_replay`].
@@ -348,6 +377,7 @@ impl Frames {
     pub(crate) fn end_replay(&self, window: u32) -> Option<Vec<u8>> {
         let replay = self.replay.take()?;
         let granted = self.client.borrow_mut().grant(window);
+        self.windows.borrow_mut().open_new();
         replay.next.is_empty().then_some(granted)
     }
 

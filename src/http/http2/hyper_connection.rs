@@ -172,7 +172,10 @@ impl HyperConnection {
             && self.registry.moves_since(&self.state).is_some()
             && (were_open || (frames.new_streams_wait() && is_unsent));
         match wait {
-            true => frames.hold_new_streams(),
+            true => {
+                frames.hold_new_streams();
+                self.add_frames();
+            }
             false => frames.release_new_streams(self.io.borrow_mut().input()),
         }
     }
@@ -248,6 +251,16 @@ impl HyperConnection {
         }
         if is_stuck || self.state.is_quiet() {
             cx.waker().wake_by_ref();
+        }
+    }
+
+    /// Adds the server's own frames to those that h2 has written.
+    fn add_frames(&self) {
+        let added = self.budget.frames.take_added();
+        if !added.is_empty() {
+            let mut io = self.io.borrow_mut();
+            io.held().extend_from_slice(&added);
+            io.note_held();
         }
     }
 
@@ -353,6 +366,7 @@ impl HyperConnection {
             if self.budget.frames.new_streams_wait() {
                 self.look_at_waiting(cx);
             }
+            self.add_frames();
             return Poll::Pending;
         };
         if let Err(error) = outcome {

@@ -16,8 +16,9 @@
 //!
 //! A connection without an open stream can also go on in another server, which gets the
 //! [`client_record`] and the bytes that were read and not processed. While a connection is to move
-//! and streams are open, new ones wait in the input ([`waiting`]), for a short time. The next
-//! server begins with a connection at rest. It must have [`announced`] the same.
+//! and streams are open, new ones wait ([`waiting`]), for a short time, and the client keeps their
+//! bodies ([`stream_windows`]). The next server begins with a connection at rest. It must have
+//! [`announced`] the same.
 //!
 //! [`ConnState`]: crate::http::registry::state::ConnState
 //! [`Stage::Quiet`]: crate::http::registry::state::Stage::Quiet
@@ -37,6 +38,7 @@ pub(crate) mod response;
 pub(crate) mod rest;
 pub(crate) mod scan;
 pub(crate) mod spawner;
+pub(crate) mod stream_windows;
 pub(crate) mod streams;
 pub(crate) mod tasks;
 pub(crate) mod tracked_body;

@@ -29,6 +29,11 @@ pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const PADDED: u8 = 8;
 pub(crate) const PRIORITY: u8 = 32;
 
+/// Settings (RFC 9113 6.5.2).
+pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
+pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+pub(crate) const MAX_FRAME_SIZE: u16 = 5;
+
 /// The fields of a frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -172,6 +177,12 @@ impl Header {
             stream: u32::from_be_bytes([d, e, f, g]) & (u32::MAX >> 1),
         }
     }
+}
+
+/// A setting in the payload of SETTINGS.
+pub(crate) fn setting(identifier: u16, value: u32) -> [u8; 6] {
+    let ([a, b], [c, d, e, f]) = (identifier.to_be_bytes(), value.to_be_bytes());
+    [a, b, c, d, e, f]
 }
 
 /// Appends a frame.

@@ -10,9 +10,15 @@ use crate::http::http2::scan::{
 };
 use crate::moved::READ_AHEAD_MAX;
 
-/// Limit of bytes that wait. The window of a connection has room for four times as many, so that
-/// open streams go on. One read may exceed it.
-const WAITING_MAX: usize = READ_AHEAD_MAX - READ_AT_ONCE;
+/// Limit of bytes that wait and are no bodies. One read may exceed it.
+const HEADS_MAX: usize = 256 * 1024;
+
+/// Limit of bytes that wait. The client sends as much as its window allows until it knows that it
+/// is to [keep bodies](crate::http::http2::stream_windows).
+fn waiting_max(connection_window: u32) -> usize {
+    let bodies_max = READ_AHEAD_MAX - HEADS_MAX - READ_AT_ONCE;
+    HEADS_MAX + bodies_max.min(connection_window as usize)
+}
 
 /// The header that stands here.
 fn header_at(input: &[u8], at: usize) -> Option<Header> {
@@ -155,8 +161,9 @@ impl Waiting {
     }
 
     /// Whether no more may be read, with these bytes in the input.
-    pub(crate) fn is_full(&self, input: &[u8]) -> bool {
-        input.len() >= READ_AT_ONCE || self.bytes.len() + input.len() >= WAITING_MAX
+    pub(crate) fn is_full(&self, input: &[u8], connection_window: u32) -> bool {
+        let waiting = self.bytes.len() + input.len();
+        input.len() >= READ_AT_ONCE || waiting >= waiting_max(connection_window)
     }
 
     /// Puts the frames that have waited back, where h2 can read them.

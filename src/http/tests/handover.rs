@@ -41,7 +41,7 @@ impl Successor {
     pub(super) fn with(http: Http, reply: Reply) -> Rc<Self> {
         let server = Server::new(http, crate::stats::WorkerStats::own());
         spawn_local(server.clock());
-        let endpoint = server.endpoint(service_fn(hello));
+        let endpoint = server.endpoint(service_fn(hello_or_echo));
         Rc::new(Self {
             server,
             endpoint,

@@ -324,6 +324,14 @@ async fn hello(_request: Request) -> HandlerResult {
     Ok(text("hello"))
 }
 
+/// A request for `/echo` gets its body back.
+async fn hello_or_echo(request: Request) -> HandlerResult {
+    match request.uri().path() {
+        "/echo" => echo(request).await,
+        _ => hello(request).await,
+    }
+}
+
 /// Responds with the request's body.
 async fn echo(request: Request) -> HandlerResult {
     let body = request.into_body().collect().await?.to_bytes();

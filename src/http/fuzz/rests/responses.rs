@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::http::http2::header_table::{Block, STATIC_NAMES};
 use crate::http::http2::scan::{
-    CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, Header, Scan, WINDOW_UPDATE,
+    CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, Header, SETTINGS, Scan, WINDOW_UPDATE,
 };
 
 const RST_STREAM: u8 = 3;
@@ -17,6 +17,8 @@ pub(super) struct Responses {
     scan: Option<Scan>,
     decoder: Decoder,
     seen: Seen,
+    /// How many settings have come of a connection that is to move or has moved.
+    pub(super) unacknowledged: usize,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -89,6 +91,8 @@ impl Responses {
                 let reset = &mut streams.entry(frame.stream).or_default().reset;
                 reset.get_or_insert_with(|| payload.to_vec());
             }
+            // Those that h2 sends have more.
+            SETTINGS if payload.len() == 6 => self.unacknowledged += 1,
             // A wake grants the client what its connection would have granted later.
             WINDOW_UPDATE => {}
             // Without the last stream: h2 leaves out one that it has reset for its malformed head.

@@ -8,6 +8,7 @@ mod handlers;
 mod moving;
 mod protocol;
 mod rest;
+mod uploads;
 
 use h2::client::{self, ResponseFuture, SendRequest};
 

@@ -18,7 +18,7 @@ async fn held(successor: &Rc<Successor>) -> (Host, Rc<Notify>, Rc<Notify>) {
         let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
         async move {
             if request.uri().path() != "/held" {
-                return hello(request).await;
+                return hello_or_echo(request).await;
             }
             begin.notify_one();
             gate.notified().await;
@@ -38,7 +38,7 @@ async fn asked(successor: &Rc<Successor>) -> (Host, Client) {
 }
 
 /// A host whose handler works on a request of this client, until the notification.
-async fn busy(successor: &Rc<Successor>, flags: u8) -> (Host, Client, Rc<Notify>) {
+pub(super) async fn busy(successor: &Rc<Successor>, flags: u8) -> (Host, Client, Rc<Notify>) {
     let (host, begun, go) = held(successor).await;
     let mut client = ready(&host, b"").await;
     client.send(get_held(1, flags)).await;
@@ -52,18 +52,9 @@ fn get_held(stream: u32, flags: u8) -> Vec<u8> {
     frame(HEADERS, flags | END_HEADERS, stream, &block)
 }
 
-/// A request with a body of this length, in frames of 16,000 bytes at most.
-fn upload(stream: u32, length: usize) -> Vec<u8> {
-    let body = vec![0; length];
-    let data = body.chunks(16_000).map(|it| frame(DATA, 0, stream, it));
-    let head = frame(HEADERS, END_HEADERS, stream, GET);
-    let end = frame(DATA, END_STREAM, stream, b"");
-    [head, data.collect::<Vec<_>>().concat(), end].concat()
-}
-
 impl Client {
     /// The next response, which must come before any GOAWAY.
-    async fn expect_response(&mut self, stream: u32) -> Vec<u8> {
+    pub(super) async fn expect_response(&mut self, stream: u32) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
             let frame = self.frame().await.expect("the connection is open");
@@ -199,56 +190,6 @@ fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
             assert_eq!(host.server.count(Count::Requests), 2, "{is_long}");
         }
         assert_eq!(successor.asked.get(), 0);
-    });
-}
-
-/// The rest of an upload would come after it.
-#[test]
-fn a_connection_stays_if_more_waits_than_can_move() {
-    run(async {
-        let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
-        host.server.hand_over();
-        let begun = host.server.registry.now();
-        for stream in [3, 5] {
-            client.send(upload(stream, 160_000)).await;
-        }
-        client.next(DATA).await;
-        let waited = host.server.registry.now().0 - begun.0;
-        assert!(waited < 3, "{waited} ticks");
-        let ping = client.next(PING).await.payload;
-        client.send(frame(DATA, END_STREAM, 1, b"body")).await;
-        go.notify_one();
-        assert_eq!(client.next(DATA).await.payload, b"body");
-        client.send(frame(PING, ACK, 0, &ping)).await;
-        while client.frame().await.is_some() {}
-        assert_eq!(successor.asked.get(), 0);
-    });
-}
-
-#[test]
-fn uploads_that_have_come_move_with_the_connection() {
-    run(async {
-        let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
-        host.server.hand_over();
-        let uploads = [(3, 100_000), (5, 64_000), (7, 80_000)];
-        for (stream, length) in uploads {
-            client.send(upload(stream, length)).await;
-        }
-        client.send(frame(DATA, END_STREAM, 1, b"body")).await;
-        go.notify_one();
-        assert_eq!(client.expect_response(1).await, b"body");
-        let mut left = uploads.map(|(stream, _)| stream).to_vec();
-        while !left.is_empty() {
-            let frame = client.frame().await.expect("the connection is open");
-            assert!(!matches!(frame.kind, GOAWAY | RST_STREAM), "{frame:?}");
-            let ends = frame.flags & END_STREAM != 0 && frame.kind == DATA;
-            left.retain(|stream| !ends || *stream != frame.stream);
-        }
-        host.emptied().await;
-        assert_eq!(host.server.count(Count::Requests), 1);
-        assert_eq!(successor.server.count(Count::Requests), 3);
     });
 }
 

@@ -1,0 +1,281 @@
+//! The windows of streams while a connection is to move (RFC 9113 6.9.2).
+//!
+//! New streams wait then. Their bodies would fill the window of the connection, and the rest of
+//! open uploads could not come any more. So the server sets the initial window to 0 if there are
+//! any. They keep what they had: each gets the difference. The next server sets the initial window
+//! back. If the connection stays, each new upload gets a window of its own.
+//!
+//! h2 knows nothing of that: it reads no acknowledgement of these settings.
+
+use std::mem;
+
+use bytes::BytesMut;
+
+use crate::codec::record;
+use crate::http::http2::scan::{
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, HEADERS, Header,
+    INITIAL_WINDOW_SIZE, RST_STREAM, SETTINGS, WINDOW_UPDATE, setting, write_frame,
+};
+
+/// What a client may send on its streams.
+#[derive(Debug)]
+pub(crate) struct StreamWindows {
+    /// The initial window that h2 has announced.
+    announced: u32,
+    told: Told,
+    /// Streams whose requests have not come to their ends.
+    uploads: Vec<u32>,
+    /// Frames for the client that have not been written.
+    unwritten: Vec<u8>,
+    /// Whether the last frame that h2 has written was a part of a head, and not the last one.
+    is_in_head: bool,
+}
+
+/// What the client was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    initial: Initial,
+    /// How many SETTINGS frames it has not acknowledged.
+    unacknowledged: u8,
+}
+
+record!(Told {
+    initial,
+    unacknowledged
+});
+
+/// The initial window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Initial {
+    #[default]
+    Announced,
+    Zero,
+}
+
+record!(enum Initial { 0 = Announced, 1 = Zero });
+
+impl StreamWindows {
+    pub(crate) fn new(announced: u32, told: Told) -> Self {
+        Self {
+            announced,
+            told,
+            uploads: Vec::new(),
+            unwritten: Vec::new(),
+            is_in_head: false,
+        }
+    }
+
+    /// What another server needs to know of a client without an open stream.
+    pub(crate) fn told(&self) -> Told {
+        self.told
+    }
+
+    /// h2 reads this frame of the client.
+    pub(crate) fn read(&mut self, frame: &Header) {
+        let ends = frame.flags & END_STREAM != 0;
+        match frame.kind {
+            HEADERS if !ends => self.begin(frame.stream),
+            HEADERS | DATA if ends => self.end(frame.stream),
+            RST_STREAM => self.end(frame.stream),
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, stream: u32) {
+        if self.uploads.contains(&stream) {
+            return;
+        }
+        self.uploads.push(stream);
+        if self.told.initial == Initial::Zero {
+            self.add_window(stream);
+        }
+    }
+
+    /// h2 has written this frame.
+    pub(crate) fn wrote(&mut self, frame: &Header) {
+        let is_of_head = matches!(frame.kind, HEADERS | CONTINUATION);
+        self.is_in_head = is_of_head && frame.flags & END_HEADERS == 0;
+        if frame.kind == RST_STREAM {
+            self.end(frame.stream);
+        }
+    }
+
+    fn end(&mut self, stream: u32) {
+        if let Some(at) = self.uploads.iter().position(|upload| *upload == stream) {
+            self.uploads.swap_remove(at);
+        }
+    }
+
+    fn add_window(&mut self, stream: u32) {
+        let window = self.announced.to_be_bytes();
+        write_frame(&mut self.unwritten, WINDOW_UPDATE, 0, stream, &window);
+    }
+
+    /// From now on the client sends no bodies of streams that it opens, if others need the window
+    /// of the connection.
+    pub(crate) fn close_new(&mut self) {
+        if self.told.initial == Initial::Announced && !self.uploads.is_empty() {
+            // In the other order a client could use both windows.
+            self.tell(Initial::Zero);
+            for at in 0..self.uploads.len() {
+                self.add_window(self.uploads[at]);
+            }
+        }
+    }
+
+    /// New streams have the announced window again, and no stream is open.
+    pub(crate) fn open_new(&mut self) {
+        if self.told.initial == Initial::Zero {
+            self.tell(Initial::Announced);
+        }
+    }
+
+    fn tell(&mut self, initial: Initial) {
+        let window = match initial {
+            Initial::Announced => self.announced,
+            Initial::Zero => 0,
+        };
+        let setting = setting(INITIAL_WINDOW_SIZE, window);
+        write_frame(&mut self.unwritten, SETTINGS, 0, 0, &setting);
+        self.told = Told {
+            initial,
+            unacknowledged: self.told.unacknowledged.saturating_add(1),
+        };
+    }
+
+    /// The frames to be written after whole frames of h2. None within a head, because no other
+    /// frame can follow a part of one.
+    pub(crate) fn take_unwritten(&mut self) -> Vec<u8> {
+        match self.is_in_head {
+            true => Vec::new(),
+            false => mem::take(&mut self.unwritten),
+        }
+    }
+
+    /// Gives memory back that is not needed while no stream is open.
+    pub(crate) fn shrink(&mut self) {
+        self.uploads.shrink_to_fit();
+    }
+
+    pub(crate) fn are_written(&self) -> bool {
+        self.unwritten.is_empty()
+    }
+
+    /// Whether an acknowledgement may come that h2 must not read.
+    pub(crate) fn are_unacknowledged(&self) -> bool {
+        self.told.unacknowledged > 0
+    }
+
+    /// Takes the acknowledgements out of the input, whose first `begin` bytes belong to the frame
+    /// that h2 has begun to read. Returns how many bytes at the end may be a part of one.
+    pub(crate) fn take_acknowledgements(&mut self, input: &mut BytesMut, begin: usize) -> usize {
+        let mut at = begin;
+        while self.are_unacknowledged() && at < input.len() {
+            let Some(header) = Header::first_of(&input[at..]) else {
+                return input.len() - at;
+            };
+            if header.kind == SETTINGS && header.flags & ACK != 0 && header.len == 0 {
+                input.copy_within(at + FRAME_HEADER.., at);
+                input.truncate(input.len() - FRAME_HEADER);
+                self.told.unacknowledged -= 1;
+            } else {
+                at += FRAME_HEADER + header.len;
+            }
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::http2::scan::{PING, Scan};
+
+    /// The frames before the acknowledgement, between two, and after them; the last one is that of
+    /// other settings.
+    #[test]
+    fn acknowledgements_are_taken_out_of_reads_of_any_length() {
+        let [mut sent, mut expected] = [Vec::new(), Vec::new()];
+        for at in 0..7 {
+            if [1, 3, 6].contains(&at) {
+                write_frame(&mut sent, SETTINGS, ACK, 0, b"");
+            } else {
+                write_frame(&mut sent, PING, ACK, 0, &[at; 8]);
+                write_frame(&mut expected, PING, ACK, 0, &[at; 8]);
+            }
+        }
+        write_frame(&mut expected, SETTINGS, ACK, 0, b"");
+        for piece in 1..=sent.len() {
+            let told = Told {
+                unacknowledged: 2,
+                ..Told::default()
+            };
+            let mut windows = StreamWindows::new(0, told);
+            let (mut input, mut scan) = (BytesMut::new(), Scan::between_frames());
+            let mut read = Vec::new();
+            for bytes in sent.chunks(piece) {
+                input.extend_from_slice(bytes);
+                let Some(begin) = scan.rest_of_frame(&input) else {
+                    scan.read(&input, |_| false, |_, _| ());
+                    read.extend_from_slice(&input.split());
+                    continue;
+                };
+                let part = windows.take_acknowledgements(&mut input, begin);
+                let taken = input.split_to(input.len() - part);
+                scan.read(&taken, |_| false, |_, _| ());
+                read.extend_from_slice(&taken);
+            }
+            assert_eq!(read, expected, "in pieces of {piece}");
+            assert!(input.is_empty() && !windows.are_unacknowledged());
+        }
+    }
+
+    /// In what order they are opened and closed, before and while the initial window is 0.
+    #[test]
+    fn open_uploads_keep_their_windows() {
+        let begin = |stream| Header {
+            len: 0,
+            kind: HEADERS,
+            flags: END_HEADERS,
+            stream,
+        };
+        let end = |kind, stream| Header {
+            kind,
+            flags: END_STREAM,
+            ..begin(stream)
+        };
+        let mut windows = StreamWindows::new(9, Told::default());
+        windows.close_new();
+        assert!(windows.are_written(), "no upload needs the window");
+        for stream in [1, 3, 5, 7, 9] {
+            windows.read(&begin(stream));
+        }
+        windows.read(&end(DATA, 1));
+        windows.read(&end(HEADERS, 5));
+        windows.read(&end(RST_STREAM, 9));
+        windows.wrote(&end(RST_STREAM, 3));
+        windows.close_new();
+        let mut expected = Vec::new();
+        write_frame(&mut expected, SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+        write_frame(&mut expected, WINDOW_UPDATE, 0, 7, &[0, 0, 0, 9]);
+        windows.wrote(&Header {
+            flags: 0,
+            ..begin(7)
+        });
+        assert!(windows.take_unwritten().is_empty(), "within a head");
+        windows.wrote(&Header {
+            kind: CONTINUATION,
+            ..begin(7)
+        });
+        assert_eq!(windows.take_unwritten(), expected);
+        windows.read(&begin(11));
+        windows.close_new();
+        windows.open_new();
+        let mut expected = Vec::new();
+        write_frame(&mut expected, WINDOW_UPDATE, 0, 11, &[0, 0, 0, 9]);
+        write_frame(&mut expected, SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]);
+        assert_eq!(windows.take_unwritten(), expected);
+        windows.open_new();
+        assert!(windows.are_written());
+    }
+}
