@@ -1,9 +1,9 @@
 //! The command line, parsed once: whatever comes out of here is meant and makes sense.
 
-use std::{ffi::OsString, num::NonZeroU16, path::PathBuf, time::Duration};
+use std::{any::TypeId, ffi::OsString, num::NonZeroU16, path::PathBuf, time::Duration};
 
 use clap::{
-    Args, Command, CommandFactory, FromArgMatches, Parser, ValueEnum,
+    Arg, Args, Command, CommandFactory, FromArgMatches, Parser, ValueEnum,
     builder::NonEmptyStringValueParser, error::ErrorKind,
 };
 use prefork_server::{Balance, CrashLimit, DeferAccept, Listeners};
@@ -300,7 +300,7 @@ impl Options {
     ) -> Result<Self, clap::Error> {
         // The variable of each flag is told once, below the examples; at each it would be noise.
         let command = with_short_help(Self::command()).mut_args(|arg| arg.hide_env(true));
-        let command = variables::without_empty(command);
+        let command = variables::without_empty(command.mut_args(with_bad_values));
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
         let given = variables::given(&command, &args);
         let command = variables::without_other_sources(command, given.as_ref());
@@ -368,6 +368,23 @@ impl Options {
             return Scheme::Https;
         }
         Scheme::Http
+    }
+}
+
+/// Makes what begins with `-` a value of the option before it, if that option can have no such
+/// value: `--delay -5s` has a bad value, not an unknown option. A path or a text may begin with
+/// `-`, so `--pid-file --echo` stays an option without its value.
+fn with_bad_values(option: Arg) -> Arg {
+    let of_any_text = [
+        TypeId::of::<PathBuf>(),
+        TypeId::of::<String>(),
+        TypeId::of::<LogTarget>(),
+    ];
+    let values = option.get_value_parser().type_id();
+    let is_of_any_text = of_any_text.iter().any(|text| values == *text);
+    match option.get_action().takes_values() && !is_of_any_text {
+        true => option.allow_hyphen_values(true),
+        false => option,
     }
 }
 

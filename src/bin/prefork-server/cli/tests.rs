@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use clap::error::ContextKind;
 use prefork_server::{Address, Prefork, usable_cpus};
 
 use super::*;
@@ -285,12 +286,36 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
             "{flag} {value}: {error}"
         );
     }
-    // A number below zero is a bad value, not an unknown flag.
-    let error = parse(&["--workers", "-1"]).unwrap_err().to_string();
-    assert!(
-        error.contains("--workers") && error.contains("such as 4"),
-        "{error}"
-    );
+}
+
+#[test]
+fn a_value_below_zero_is_a_bad_value_and_no_unknown_option() {
+    let is_of_value = |error: &clap::Error| error.get(ContextKind::InvalidArg).is_some();
+    let command = Options::command();
+    // Paths and texts may begin with `-`.
+    let is_checked =
+        |option: &&clap::Arg| !["health_path", "tls_ciphers"].contains(&option.get_id().as_str());
+    let mut refused = 0;
+    for option in command.get_arguments().filter(is_checked) {
+        let Some(long) = option.get_long() else {
+            continue;
+        };
+        if !option.get_action().takes_values() || option.is_require_equals_set() {
+            continue;
+        }
+        let joined = parse(&[&format!("--{long}=-5s")]);
+        let Some(joined) = joined.err().filter(is_of_value) else {
+            continue;
+        };
+        let apart = parse(&[&format!("--{long}"), "-5s"]).unwrap_err();
+        assert_eq!(apart.to_string(), joined.to_string());
+        refused += 1;
+    }
+    assert!(refused > 20, "{refused}");
+    for args in [["--pid-file", "--echo"], ["--access-log", "--echo"]] {
+        let error = parse(&args).unwrap_err().to_string();
+        assert!(error.contains("a value is required for"), "{error}");
+    }
 }
 
 #[test]
