@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
-use super::{Failure, Server, print, slots, summary, text, workers};
+use super::summary::{slots, summary, text, workers};
+use super::{Failure, Server, print};
 
 /// Moves the cursor to the top left, and clears what is below it (ECMA-48).
 const HOME: &str = "\x1b[H\x1b[J";
