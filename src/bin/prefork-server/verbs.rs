@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use prefork_server::control::{Command, Control, ControlError, Progress};
@@ -220,8 +220,11 @@ pub(crate) fn is_verb(argument: &str) -> bool {
 /// The verb that a misspelt name is close to.
 pub(crate) fn similar_verb(name: &str) -> Option<String> {
     let error = Verbs::command().try_get_matches_from(["", name]).err()?;
-    let similar = error.get(ContextKind::SuggestedSubcommand)?.to_string();
-    similar.split(',').next().map(str::to_owned)
+    match error.get(ContextKind::SuggestedSubcommand) {
+        // The most similar name comes last.
+        Some(ContextValue::Strings(similar)) => similar.last().cloned(),
+        _ => None,
+    }
 }
 
 /// The command line of the verbs. The help of each one has the exit codes.
@@ -371,9 +374,21 @@ mod tests {
     #[test]
     fn a_verb_is_known_by_its_name_alone() {
         assert!(is_verb("reload") && is_verb("status"));
-        assert_eq!(similar_verb("relod").as_deref(), Some("reload"));
         for other in ["./reload", "help", "public", "--listen", ""] {
             assert!(!is_verb(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_verb_is_taken_for_the_most_similar_one() {
+        for (misspelt, verb) in [
+            ("relod", Some("reload")),
+            ("stops", Some("stop")),
+            ("recyle", Some("recycle")),
+            ("statsu", Some("status")),
+            ("public", None),
+        ] {
+            assert_eq!(similar_verb(misspelt).as_deref(), verb, "{misspelt}");
         }
     }
 }
