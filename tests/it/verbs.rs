@@ -1,5 +1,6 @@
 //! The verbs: commands to a server that runs.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -25,9 +26,22 @@ tests! {
     servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file,
     a_pid_file_of_no_server_is_told_from_one_of_a_server_with_another_address,
     a_page_that_cannot_be_written_is_named,
+    what_cannot_be_written_fails,
+    a_reader_that_leaves_is_no_error_to_tell,
     a_port_is_read_only,
     events_follow_the_server_to_its_end,
 }
+
+/// These write to standard output and need no server.
+const WITHOUT_SERVER: [&[&str]; 7] = [
+    &["--help"],
+    &["-h"],
+    &["--version"],
+    &["--print-config"],
+    &["--check", "--listen", "127.0.0.1:0"],
+    &["reload", "--help"],
+    &["generate", "completions", "fish"],
+];
 
 /// A server with an admin address, and its verbs.
 struct Operated {
@@ -326,6 +340,28 @@ fn a_page_that_cannot_be_written_is_named() {
     let (code, _, said) = told(&output.expect("it runs"));
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains(&file.display().to_string()), "{said}");
+}
+
+fn what_cannot_be_written_fails() {
+    for arguments in WITHOUT_SERVER {
+        let full = File::options().write(true).open("/dev/full");
+        let mut command = binary();
+        let command = command.args(arguments).stdout(full.expect("it exists"));
+        let (code, _, said) = told(&command.output().expect("it runs"));
+        assert_eq!(code, Some(1), "{arguments:?}: {said}");
+        let why = "prefork-server: cannot write: No space left on device (os error 28)\n";
+        assert_eq!(said, why, "{arguments:?}");
+    }
+}
+
+fn a_reader_that_leaves_is_no_error_to_tell() {
+    for arguments in WITHOUT_SERVER {
+        let (_, writer) = std::io::pipe().expect("a pipe");
+        let mut command = binary();
+        let command = command.args(arguments).stdout(writer);
+        let (_, _, said) = told(&command.output().expect("it runs"));
+        assert_eq!(said, "", "{arguments:?}");
+    }
 }
 
 fn a_port_is_read_only() {

@@ -101,10 +101,29 @@ fn reason(error: &clap::Error) -> String {
     what.map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Prints to standard output. A reader that has closed it wants no more.
+/// Prints to standard output.
 pub(crate) fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => refuse(&error, 1),
+    let written = io::stdout().write_all(text.as_bytes());
+    after_print(written.and_then(|()| io::stdout().flush()))
+}
+
+/// Prints help or the version to standard output, or to standard error what is wrong with the
+/// command line.
+pub(crate) fn print_of_clap(told: &clap::Error) -> ExitCode {
+    let written = told.print();
+    match told.use_stderr() {
+        true => ExitCode::from(2),
+        false => after_print(written.and_then(|()| io::stdout().flush())),
+    }
+}
+
+/// A reader that has closed standard output wants no more.
+fn after_print(written: io::Result<()>) -> ExitCode {
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let why: BoxError = format!("cannot write: {error}").into();
+            refuse(&*why, 1)
+        }
         _ => ExitCode::SUCCESS,
     }
 }

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let mut options = match Options::from_process() {
         Ok(options) => options,
         Err(error) if role() == Role::Worker => return console::refuse_in_worker(&error),
-        Err(error) => error.exit(),
+        Err(error) => return console::print_of_clap(&error),
     };
     if let Some(page) = &options.printed {
         return console::print(page);

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use self::summary::{plain, summary};
 use crate::cli::value;
+use crate::console;
 
 const CODES: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused or abandoned (the reason is printed), 4 not
@@ -237,15 +238,19 @@ fn definition() -> clap::Command {
 
 /// Runs the verb of this process's command line.
 pub(crate) fn run() -> ExitCode {
-    let matches = definition().get_matches();
-    let Verbs { verb } = Verbs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match carry_out(verb) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "prefork-server: {failure}");
-            ExitCode::from(failure.code())
-        }
+    let matches = definition().try_get_matches();
+    let Verbs { verb } = match matches.and_then(|matches| Verbs::from_arg_matches(&matches)) {
+        Ok(verbs) => verbs,
+        Err(error) => return console::print_of_clap(&error),
+    };
+    let Err(failure) = carry_out(verb) else {
+        return ExitCode::SUCCESS;
+    };
+    // A reader that has closed standard output wants no more.
+    if !matches!(&failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+        let _ = writeln!(io::stderr(), "prefork-server: {failure}");
     }
+    ExitCode::from(failure.code())
 }
 
 fn carry_out(verb: Verb) -> Result<(), Failure> {
