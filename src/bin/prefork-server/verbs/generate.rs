@@ -65,13 +65,17 @@ fn zsh(script: &str) -> String {
         .replace("$line[2]", "$line[1]")
 }
 
-/// clap_complete takes DIR for a verb, and completes no option whose value is missing.
+/// clap_complete takes DIR for a verb, and completes no option whose value is missing. It offers
+/// and finds verbs after DIR and after options too, but a verb is the first word.
 fn fish(script: &str) -> String {
     let verbs = verbs().join(" ");
-    let is_verb = format!("    if contains -- \"$argv[1]\" {verbs}\n");
+    let is_verb = format!("    if contains -- \"$cmd[1]\" {verbs}\n");
+    let name = "-n \"__fish_prefork_server_needs_command\" -a ";
+    let name_as_first_word = "-n \"test (count (commandline -opc)) = 1\" -a ";
     script
         .replacen("    or return\n", "    or return 0\n", 1)
         .replacen("    if set -q argv[1]\n", &is_verb, 1)
+        .replace(name, name_as_first_word)
 }
 
 /// Writes `prefork-server.1` and a page for each verb, such as `prefork-server-logs-reopen.1`.
@@ -159,11 +163,50 @@ mod tests {
             assert!(!zsh.contains(part), "{part}: {zsh}");
         }
         let fish = completions(Shell::Fish);
-        let is_verb = format!("if contains -- \"$argv[1]\" {}\n", verbs.join(" "));
+        let is_verb = format!("if contains -- \"$cmd[1]\" {}\n", verbs.join(" "));
         assert!(
             fish.contains(&is_verb) && fish.contains("or return 0\n"),
             "{fish}"
         );
+        let as_first_word = "-n \"test (count (commandline -opc)) = 1\" -a ";
+        let offered = fish.matches(as_first_word).count();
+        assert_eq!(offered, verbs.len(), "{fish}");
+    }
+
+    /// Without fish it tests nothing.
+    #[test]
+    fn fish_offers_verbs_as_the_first_word_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("prefork-server.fish");
+        fs::write(&path, completions(Shell::Fish)).unwrap();
+        let offers = |line: &str| {
+            let script = format!("source {}; complete -C '{line}'", path.display());
+            let mut fish = std::process::Command::new("fish");
+            let fish = fish.args(["--no-config", "-c", &script]);
+            let output = fish.env("HOME", directory.path()).output().ok()?;
+            Some(String::from_utf8(output.stdout).unwrap())
+        };
+        for (line, word, is_offered) in [
+            ("prefork-server rel", "reload", true),
+            ("prefork-server public rel", "reload", false),
+            ("prefork-server --echo rel", "reload", false),
+            ("prefork-server --workers 3 rel", "reload", false),
+            ("prefork-server reload --w", "--wait", true),
+            ("prefork-server reload --drain-t", "--drain-timeout", false),
+            ("prefork-server public --drain-t", "--drain-timeout", true),
+            ("prefork-server --echo reload --w", "--wait", false),
+        ] {
+            let Some(offered) = offers(line) else {
+                eprintln!("fish is not installed");
+                return;
+            };
+            let is_word = |it: &str| it.split('\t').next() == Some(word);
+            assert_eq!(
+                offered.lines().any(is_word),
+                is_offered,
+                "{line}: {offered}"
+            );
+        }
     }
 
     #[test]
