@@ -38,11 +38,11 @@ use crate::master::workers::Workers;
 use crate::master::workers::outbox::Message;
 use crate::master::workers::process::Process;
 use crate::master::workers::spawn::{Environment, Spawner};
-use crate::master::{Master, Setup, hang};
+use crate::master::{KEPT_MAX, Master, Setup, hang};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
 use crate::status::is_dry_run;
-use crate::supervisor::{Abandoned, Event, PreStop, Supervisor};
+use crate::supervisor::{Abandoned, Event, Pause, PreStop, Supervisor};
 use crate::sys::credentials::Credentials;
 use crate::sys::signals::Signals;
 use crate::sys::{exec, limits};
@@ -289,7 +289,7 @@ pub(super) fn resume(
             scoreboard,
         },
         supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
-        pre_stop: PreStop::new(config.pre_stop_delay, state.pause),
+        pre_stop: pre_stop(state.pause, &config),
         clock: Clock::starting_at(epoch),
         signals,
         commands: Commands::new(handle, commands, &config),
@@ -337,6 +337,15 @@ fn read(state: RawFd) -> Result<MasterState, Error> {
         .map_err(Error::Upgrade)
 }
 
+/// The pause goes on. The image before may have made it so long for what the kernel kept then.
+fn pre_stop(pause: Pause, config: &Config) -> PreStop {
+    let mut pre_stop = PreStop::new(config.pre_stop_delay, pause);
+    if pre_stop.is_running() {
+        pre_stop.last_at_least(KEPT_MAX);
+    }
+    pre_stop
+}
+
 fn pid_file(left: Option<PidFile>, config: &Config) -> Option<PidFile> {
     PidFile::resume(left, config.pid_file.as_deref())
         .inspect_err(|error| tracing::error!(%error, "cannot write the pid file"))
@@ -365,4 +374,23 @@ fn take_scoreboard(
         };
         fresh().map_err(|error| Error::system("memfd_create(2)", error))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Stop;
+    use crate::supervisor::{Passage, Time};
+
+    #[test]
+    fn a_pause_is_as_long_in_the_next_image() {
+        let config = Config::default();
+        let since = Time::ZERO;
+        let running = pre_stop(Pause::Running { since }, &config);
+        assert_eq!(running.next_deadline(), Some(since + KEPT_MAX));
+        // Without a delay, and without a rush at the moment, the next image makes none itself.
+        let mut none = pre_stop(Pause::NotAsked, &config);
+        let asked = none.on_event(Event::Stop(Stop::Drain), since);
+        assert_eq!(asked, Passage::Pass);
+    }
 }
