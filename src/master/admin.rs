@@ -5,6 +5,7 @@
 //! while the channel is full. If the queue is full too, the master forgets it, and tells everything
 //! from the beginning when the process reads again.
 
+mod listener;
 mod process;
 mod tell;
 
@@ -25,6 +26,7 @@ use crate::error::Error;
 use crate::handle::Command;
 use crate::hooks::WorkerInfo;
 use crate::master::Master;
+use crate::master::admin::listener::AdminListener;
 use crate::master::admin::process::{AdminProcess, Ping, Stage};
 use crate::master::listeners::bind_error;
 use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command, set_environment};
@@ -38,8 +40,7 @@ use crate::protocol::scoreboard::Page;
 use crate::supervisor::{AdminAction, AdminEvent, AdminId, AdminKeeper, Time};
 use crate::sys::clock;
 use crate::sys::discard::discard;
-use crate::sys::listener::unix::{self, Access, UnixFile};
-use crate::sys::listener::{self, Reuse};
+use crate::sys::listener::unix::UnixFile;
 use crate::sys::spawn::{Inherit, spawn};
 
 /// How often a process is asked if it responds. A process that hangs is replaced after this time,
@@ -51,15 +52,6 @@ const VIEW_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long the master waits for the last requests to an admin process when the server has ended.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Only its owner may connect to the socket file.
-const ACCESS: Access = Access {
-    mode: 0o600,
-    group: None,
-};
-
-/// The longest queue of the listener.
-const BACKLOG: u32 = 128;
 
 /// The admin process of this server, and those that leave.
 #[derive(Debug)]
@@ -77,22 +69,6 @@ pub(in crate::master) struct Admin {
     /// When the processes are pinged next, on the monotonic clock.
     ping_due: Duration,
 }
-
-/// The listener of the admin address. It crosses into the next image.
-#[derive(Debug)]
-struct AdminListener {
-    asked: Address,
-    address: Address,
-    fd: OwnedFd,
-    file: Option<UnixFile>,
-}
-
-record!(AdminListener {
-    asked,
-    address,
-    fd,
-    file
-});
 
 /// What crosses into the next image. That image tells each process everything again.
 #[derive(Debug)]
@@ -321,29 +297,6 @@ impl Admin {
             process.kill();
             process.reap();
         }
-    }
-}
-
-impl AdminListener {
-    /// Only the user of the master and root can connect to a path. Everyone can connect to a port.
-    fn takes_commands(&self) -> bool {
-        matches!(self.address, Address::Unix(_))
-    }
-
-    fn open(asked: &Address) -> io::Result<Self> {
-        let (fd, file) = match asked {
-            Address::Tcp(address) => (listener::tcp(*address, Reuse::None, BACKLOG)?, None),
-            Address::Unix(path) => {
-                let (fd, file) = unix::listen(path, BACKLOG, ACCESS)?;
-                (fd, Some(file))
-            }
-        };
-        Ok(Self {
-            asked: asked.clone(),
-            address: listener::address(&fd)?,
-            fd,
-            file,
-        })
     }
 }
 
