@@ -198,21 +198,21 @@ impl Admin {
         self.tell(&Fact::Gone(worker.pid), None);
     }
 
-    /// The admin process with this pid has ended.
-    pub(in crate::master) fn on_ended(&mut self, pid: Pid, now: Time) -> bool {
-        let found = self
-            .processes
-            .iter()
-            .find(|(_, process)| process.pid == pid);
-        let Some(id) = found.map(|(&id, _)| id) else {
-            return false;
-        };
-        if let Some(process) = self.processes.remove(&id) {
-            // It may run as another user, who may have sent a descriptor whose close(2) blocks.
-            discard(process.channel);
-        }
+    /// The admin process with this pid has ended. Returns the commands that it sent before, and
+    /// that were not received.
+    pub(in crate::master) fn on_ended(
+        &mut self,
+        pid: Pid,
+        now: Time,
+    ) -> Option<Vec<(u64, Command)>> {
+        let mut processes = self.processes.iter();
+        let (&id, _) = processes.find(|(_, process)| process.pid == pid)?;
+        let process = self.processes.remove(&id)?;
+        let commands = process.final_commands();
+        // It may run as another user, who may have sent a descriptor whose close(2) blocks.
+        discard(process.channel);
         self.keeper.handle(AdminEvent::Gone(id), now);
-        true
+        Some(commands)
     }
 
     /// The channels, for poll(2).
@@ -303,11 +303,15 @@ impl Admin {
 impl Master {
     pub(super) fn exchange_with_admin(&mut self) {
         let now = self.clock.now();
-        let Some(admin) = &mut self.observers.admin else {
-            return;
-        };
-        let commands = admin.exchange(now);
-        if !admin.listener.takes_commands() {
+        if let Some(admin) = &mut self.observers.admin {
+            let commands = admin.exchange(now);
+            self.apply_commands_of_operators(commands);
+        }
+    }
+
+    fn apply_commands_of_operators(&mut self, commands: Vec<(u64, Command)>) {
+        let admin = self.observers.admin.as_ref();
+        if !admin.is_some_and(|admin| admin.listener.takes_commands()) {
             return;
         }
         for (number, command) in commands {
@@ -335,11 +339,14 @@ impl Master {
         }
     }
 
-    /// Whether a process that has ended was an admin process.
+    /// Whether a process that has ended was an admin process. The master acts on what it sent.
     pub(super) fn on_admin_ended(&mut self, pid: Pid) -> bool {
         let now = self.clock.now();
         let admin = self.observers.admin.as_mut();
-        admin.is_some_and(|admin| admin.on_ended(pid, now))
+        let commands = admin.and_then(|admin| admin.on_ended(pid, now));
+        let is_admin = commands.is_some();
+        self.apply_commands_of_operators(commands.unwrap_or_default());
+        is_admin
     }
 
     /// Makes the socket file again if it was removed. The process that follows the reload gets the

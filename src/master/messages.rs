@@ -12,9 +12,9 @@ use crate::supervisor::{Asker, Event};
 /// turn. A worker that works as it should sends one or two at a time.
 const MESSAGES_PER_TURN: usize = 8;
 
-/// How many messages the master receives from a worker that has ended. The channel holds fewer
-/// (unix(7), `SO_SNDBUF`), unless a program that the worker started has it and goes on sending.
-const FINAL_MESSAGES_MAX: usize = 1024;
+/// How many messages the master receives from a process that has ended. The channel holds fewer
+/// (unix(7), `SO_SNDBUF`), unless a program that the process started has it and goes on sending.
+pub(super) const FINAL_MESSAGES_MAX: usize = 1024;
 
 impl Master {
     pub(super) fn recv_from_workers(&mut self) {

@@ -1,14 +1,16 @@
 //! Messages of the master arrive although the worker reads its channel late, and messages to the
-//! master although it may not wait for so many descriptors.
+//! master although it may not wait for so many descriptors, or their sender has ended.
 
 use nix::sys::signal::{Signal, kill};
 
+use crate::admin::{Watched, ask};
 use crate::support::{Server, pid_of, proc_file, until};
 
 tests! {
     a_drain_arrives_although_the_channel_was_full,
     a_worker_still_receives_messages_after_a_hook_panicked,
     a_master_whose_limit_on_descriptors_is_lowered_goes_on,
+    the_commands_of_an_admin_process_that_was_killed_are_carried_out,
 }
 
 fn a_drain_arrives_although_the_channel_was_full() {
@@ -64,4 +66,22 @@ fn a_master_whose_limit_on_descriptors_is_lowered_goes_on() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     let times = ended.log.matches("poll(2) failed").count();
     assert!((2..20).contains(&times), "{}", ended.log);
+}
+
+fn the_commands_of_an_admin_process_that_was_killed_are_carried_out() {
+    let mut watched = Watched::start(&["--workers", "1"]);
+    watched.server.address();
+    until(|| watched.get("/readyz").body == "ready\n");
+    let admin = watched.admin();
+    kill(watched.server.pid, Signal::SIGSTOP).expect("it lives");
+    for command in ["/v1/logs/reopen", "/v1/workers/2", "/v1/slots/0/recycle"] {
+        let given = ask(&watched.socket, "POST", command);
+        assert!(given.head.starts_with("HTTP/1.1 202 "), "{given:?}");
+    }
+    kill(admin, Signal::SIGKILL).expect("it lives");
+    // It has ended, and the master has not reaped it.
+    until(|| proc_file(admin, "stat").is_some_and(|stat| stat.contains(") Z ")));
+    kill(watched.server.pid, Signal::SIGCONT).expect("it lives");
+    watched.server.wait("resized");
+    watched.server.wait("worker_draining");
 }

@@ -9,8 +9,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
+use crate::handle::Command;
 use crate::master::admin::Admin;
-use crate::protocol::admin::{AdminChannel, Fact};
+use crate::master::messages::FINAL_MESSAGES_MAX;
+use crate::protocol::admin::{AdminChannel, Fact, FromAdmin};
+use crate::protocol::channel::Received;
 use crate::sys::reap;
 
 /// How many facts wait for a process that does not read.
@@ -111,6 +114,24 @@ impl AdminProcess {
                 }
             }
         }
+    }
+
+    /// The commands that the process sent before it ended, and that were not received.
+    pub(super) fn final_commands(&self) -> Vec<(u64, Command)> {
+        let mut commands = Vec::new();
+        if self.stage == Stage::Silent {
+            return commands;
+        }
+        for _ in 0..FINAL_MESSAGES_MAX {
+            match self.channel.recv() {
+                Ok(Received::Message(FromAdmin::Asked { number, command })) => {
+                    commands.push((number, command));
+                }
+                Ok(Received::Message(_)) => {}
+                Ok(Received::Nothing | Received::End) | Err(_) => break,
+            }
+        }
+        commands
     }
 
     /// Its process is not reaped yet, so the pid is still its own.
