@@ -293,7 +293,8 @@ impl Control {
             let status = head.split(' ').nth(1)?.parse().ok()?;
             Some((status, body.to_owned()))
         });
-        parts.ok_or_else(|| self.lost(ErrorKind::UnexpectedEof.into()))
+        let broken_off = || explained(ErrorKind::UnexpectedEof.into(), method, patience);
+        parts.ok_or_else(|| self.lost(broken_off()))
     }
 
     /// In HTTP/1.0, so that the response ends with the connection and has no chunks.
@@ -392,14 +393,20 @@ impl std::error::Error for ControlError {
     }
 }
 
-/// The error of a read. The one of a timeout says what it means.
+/// The error of a read. It says what it means.
 fn explained(error: io::Error, method: Method, patience: Duration) -> io::Error {
-    if error.kind() != ErrorKind::WouldBlock {
-        return error;
-    }
-    let why = format!("no response within {patience:.0?}");
+    let (kind, why) = match error.kind() {
+        ErrorKind::WouldBlock => (
+            ErrorKind::TimedOut,
+            format!("no response within {patience:.0?}"),
+        ),
+        kind @ (ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+            (kind, "it closed the connection".to_owned())
+        }
+        _ => return error,
+    };
     io::Error::new(
-        ErrorKind::TimedOut,
+        kind,
         match method {
             Method::Get => why,
             Method::Post => why + ", but the server may have the command",

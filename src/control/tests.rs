@@ -35,6 +35,15 @@ fn a_client_that_waits_gives_up_a_server_that_closes_each_connection() {
 }
 
 #[test]
+fn a_client_whose_command_gets_no_response_is_told_that_the_server_may_have_it() {
+    let given = asked(b"", |server| server.begin(Command::Reload));
+    let error = given.expect_err("there was no response");
+    assert!(error.is_broken_off(), "{error:?}");
+    let why = "it closed the connection, but the server may have the command";
+    assert!(error.to_string().ends_with(why), "{error}");
+}
+
+#[test]
 fn a_client_that_gets_no_notices_is_told_why() {
     let full = b"HTTP/1.0 503 Service Unavailable\r\n\r\ntoo many clients listen\n";
     let refused = refused_by(full);
