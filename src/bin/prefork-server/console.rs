@@ -6,11 +6,8 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::panic;
-use std::path::Path;
 use std::process::ExitCode;
 
-use nix::errno::Errno;
-use nix::unistd::{AccessFlags, access};
 use prefork_server::{
     Address, BoxError, Generation, Hooks, Notice, Prefork, Role, Slot, WorkerCommand, WorkerInfo,
     role, usable_cpus,
@@ -18,11 +15,10 @@ use prefork_server::{
 
 use crate::app::{Setup, SharedLog};
 use crate::cli::config::CONTENT;
-use crate::cli::{LogTarget, Logs, Options, Scheme, Serve, UnknownVariable, Workers};
+use crate::cli::{Logs, Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
 use crate::log::{LINES, Stderr, open};
-use crate::sandbox::place_of_new;
 
 /// Starts the log. It goes to standard error, because standard output may be the access log or the
 /// announce stream.
@@ -128,37 +124,15 @@ fn after_print(written: io::Result<()>) -> ExitCode {
     }
 }
 
-/// `--check`: says what a start would do, or why it would fail.
-pub(crate) fn check(options: &Options, server: Prefork) -> ExitCode {
-    if let Some(LogTarget::File(path)) = &options.logs.access_log
-        && let Err(error) = is_writable(path)
-    {
-        let path = path.display();
-        let why: BoxError = format!("cannot write the access log {path}: {error}").into();
-        return refuse(&*why, 2);
-    }
-    if let Err(error) = server.check() {
-        return refuse(&error, error.exit_code());
-    }
-    print(&format!(
-        "{}\n  serves   {}\n  workers  {} ({})\nThe options, files and addresses are good.\n",
+/// What a start would serve, and by how many workers.
+pub(crate) fn summary(options: &Options) -> String {
+    format!(
+        "{}\n  serves   {}\n  workers  {} ({})\n",
         Urls::new(options).list(&[&options.serving.listen, redirects(options)].concat()),
         what(options),
         options.processes.workers.count(),
         why_workers(options),
-    ))
-}
-
-/// Whether this process may append to the file, or make it.
-fn is_writable(path: &Path) -> nix::Result<()> {
-    match access(path, AccessFlags::W_OK) {
-        Ok(()) if path.is_dir() => Err(Errno::EISDIR),
-        Err(Errno::ENOENT) => {
-            let folder = place_of_new(path).ok_or(Errno::ENOENT)?;
-            access(&folder, AccessFlags::W_OK | AccessFlags::X_OK)
-        }
-        done => done,
-    }
+    )
 }
 
 fn advice(error: &(dyn Error + 'static)) -> &'static str {

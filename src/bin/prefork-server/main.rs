@@ -2,6 +2,7 @@
 
 mod access_log;
 mod app;
+mod check;
 mod cli;
 mod console;
 mod contents;
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
         return console::refuse(&*error, 2);
     }
     if options.config.check {
-        return console::check(&options, server(&options, setup.log()));
+        return check::check(&options, server(&options, setup.log()));
     }
     let console = Console::new(&options, setup.log());
     match server(&options, setup.log())
