@@ -79,7 +79,11 @@ fn an_error_about_two_options_names_the_variables() {
         ),
         (
             &["PREFORK_ECHO", "PREFORK_LISTING"],
-            "PREFORK_LISTING is about the files of DIR",
+            "about the files of DIR: leave it out, or give DIR in place of PREFORK_ECHO",
+        ),
+        (
+            &["PREFORK_LISTING"],
+            "PREFORK_LISTING is about the files of DIR: give DIR too",
         ),
     ] {
         let mut command = on_a_free_port();

@@ -6,6 +6,7 @@ use clap::{Arg, Args};
 use prefork_server::files::{Files, HeaderRule, Origin, Symlinks};
 
 use super::origin::Known;
+use super::serving;
 use super::value;
 
 pub(super) const HEADING: &str = "Files";
@@ -121,11 +122,16 @@ pub(super) fn check_without_files(known: &Known<'_>) -> Result<(), String> {
     let mut options = known.command.get_arguments();
     let is_given =
         |option: &&Arg| option.get_help_heading() == Some(HEADING) && known.is_given(option);
-    match options.find(is_given) {
-        Some(option) => Err(format!(
-            "{} is about the files of DIR: give DIR too",
-            known.name(option)
-        )),
-        None => Ok(()),
-    }
+    let Some(option) = options.find(is_given) else {
+        return Ok(());
+    };
+    let advice = match serving::sources(known).next() {
+        Some(source) => format!(
+            "leave it out, or give DIR in place of {}",
+            known.name(source)
+        ),
+        None => "give DIR too".to_owned(),
+    };
+    let name = known.name(option);
+    Err(format!("{name} is about the files of DIR: {advice}"))
 }

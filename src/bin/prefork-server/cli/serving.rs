@@ -98,12 +98,16 @@ impl Serving {
     }
 }
 
-/// Fails if more than one thing is to be served.
-pub(super) fn check_sources(known: &Known<'_>) -> Result<(), String> {
+/// What is to be served.
+pub(super) fn sources<'a>(known: &'a Known<'_>) -> impl Iterator<Item = &'a Arg> {
     let is_given =
         |option: &&Arg| SOURCES.contains(&option.get_id().as_str()) && known.is_given(option);
-    let given = known.command.get_arguments().filter(is_given);
-    let names: Vec<_> = given.map(|option| known.name(option)).collect();
+    known.command.get_arguments().filter(is_given)
+}
+
+/// Fails if more than one thing is to be served.
+pub(super) fn check_sources(known: &Known<'_>) -> Result<(), String> {
+    let names: Vec<_> = sources(known).map(|option| known.name(option)).collect();
     match names.len() {
         0 | 1 => Ok(()),
         _ => Err(format!(
