@@ -20,6 +20,16 @@ async fn held() -> (Host, Rc<Notify>, Rc<Notify>) {
     (Host::start(options(), app).await, begun, go)
 }
 
+/// As [`held`], in a drain that began after the first request of the client.
+async fn draining() -> (Host, Client, Rc<Notify>, Rc<Notify>) {
+    let (host, begun, go) = held().await;
+    let mut client = raw(&host, b"").await;
+    client.send(get(1)).await;
+    begun.notified().await;
+    host.server.drain();
+    (host, client, begun, go)
+}
+
 #[test]
 fn an_idle_connection_gets_a_goaway_at_once() {
     run(async {
@@ -134,11 +144,7 @@ fn in_a_reload_a_client_that_is_silent_gets_a_goaway() {
 #[test]
 fn open_streams_are_finished_and_the_connection_ends() {
     run(async {
-        let (host, begun, go) = held().await;
-        let mut client = raw(&host, b"").await;
-        client.send(get(1)).await;
-        begun.notified().await;
-        host.server.drain();
+        let (host, mut client, begun, go) = draining().await;
         let goaway = client.next(GOAWAY).await;
         assert_eq!(number(&goaway.payload[..4]), u32::MAX >> 1, "the first");
         // A request that the client sent before it received the GOAWAY.
@@ -167,11 +173,7 @@ fn open_streams_are_finished_and_the_connection_ends() {
 #[test]
 fn a_long_stream_does_not_keep_the_last_goaway_back() {
     run(async {
-        let (host, begun, go) = held().await;
-        let mut client = raw(&host, b"").await;
-        client.send(get(1)).await;
-        begun.notified().await;
-        host.server.drain();
+        let (host, mut client, _begun, go) = draining().await;
         let ping = client.next(PING).await.payload;
         client.send(frame(PING, ACK, 0, &ping)).await;
         let reader = spawn_local(async move { (client.next(GOAWAY).await, client) });
