@@ -80,6 +80,7 @@ enum Verb {
     /// Replace the worker of one slot
     Recycle {
         /// The slot, from 0
+        #[arg(allow_negative_numbers = true)]
         slot: u16,
         #[command(flatten)]
         operation: Operation,
@@ -374,6 +375,13 @@ mod tests {
             let why = text.parse::<Scale>().expect_err(text);
             assert!(why.contains("from 1 to 1024"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_slot_below_zero_is_a_bad_value_and_no_unknown_option() {
+        let parsed = definition().try_get_matches_from(["", "recycle", "-1"]);
+        let why = parsed.expect_err("there is none").to_string();
+        assert!(why.contains("invalid value '-1' for '<SLOT>'"), "{why}");
     }
 
     #[test]
