@@ -132,7 +132,8 @@ fn expect_ready_before_draining(notices: &[Value]) {
             Some("worker_ready") => *serving += 1,
             Some("worker_draining") => {
                 *serving -= 1;
-                assert!(*serving > 0, "{} drained too early", pid_of(notice));
+                let pid = pid_of(notice);
+                assert!(*serving > 0, "{pid} drained too early: {notices:?}");
             }
             _ => {}
         }

@@ -3,17 +3,15 @@
 use bytes::Bytes;
 
 use crate::codec::record;
-use crate::http::http2::announced::Announced;
 use crate::http::http2::scan::{PAYLOAD_MAX, WINDOW, WINDOW_MAX};
 use crate::http::http2::stream_windows::Told;
 
 /// The longest payload that a client may announce (RFC 9113 6.5.2).
 const ANNOUNCED_PAYLOAD_MAX: u32 = (1 << 24) - 1;
 
-/// The state of a client without an open stream, and what its server has announced to it.
+/// The state of a client without an open stream, and what its server has told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientRecord {
-    pub(crate) announced: Announced,
     pub(crate) told: Told,
     /// The last stream that the client has opened, or 0.
     pub(crate) last_stream: u32,
@@ -29,7 +27,6 @@ pub(crate) struct ClientRecord {
 }
 
 record!(ClientRecord {
-    announced,
     told,
     last_stream,
     has_requested,

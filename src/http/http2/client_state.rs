@@ -4,7 +4,6 @@
 use bytes::Bytes;
 
 use crate::http::conn::preface::PREFACE;
-use crate::http::http2::announced::Announced;
 use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::header_table::{HeaderTable, TABLE_SIZE};
 use crate::http::http2::scan::{
@@ -99,17 +98,10 @@ impl ClientState {
     }
 
     /// Writes the state down. It must be one that [can be replayed](Self::can_be_replayed).
-    pub(crate) fn record(
-        &self,
-        announced: Announced,
-        told: Told,
-        last_stream: u32,
-        has_requested: bool,
-    ) -> ClientRecord {
+    pub(crate) fn record(&self, told: Told, last_stream: u32, has_requested: bool) -> ClientRecord {
         // A window that is less than nothing ends the connection.
         let window = |window: i64| u32::try_from(window).unwrap_or_default();
         ClientRecord {
-            announced,
             told,
             last_stream,
             has_requested,

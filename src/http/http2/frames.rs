@@ -114,7 +114,7 @@ pub(crate) enum Admitted {
 
 impl Frames {
     pub(crate) fn new(registry: &Rc<Registry>) -> Self {
-        let told = Told::default();
+        let told = Told::first(Announced::by(&registry.http));
         Self::of(registry, Scan::of_client(), ClientState::new(), told)
     }
 
@@ -128,6 +128,7 @@ impl Frames {
     }
 
     fn of(registry: &Rc<Registry>, read: Scan, client: ClientState, told: Told) -> Self {
+        let announced = Announced::by(&registry.http).after(told.announced);
         Self {
             registry: Rc::clone(registry),
             read: RefCell::new(read),
@@ -142,7 +143,7 @@ impl Frames {
             balance: Cell::new(Balance::NotExceeded),
             goaway: RefCell::new(GoAway::NotSent),
             new_streams: RefCell::default(),
-            windows: RefCell::new(StreamWindows::new(registry.http.upload_window, told)),
+            windows: RefCell::new(StreamWindows::new(announced, told)),
             begun_in_round: Cell::new(0),
             short_data: Cell::new(0),
             written_data: Cell::new(0),
@@ -162,6 +163,11 @@ impl Frames {
             windows.read(frame);
             client.read(frame, payload);
         });
+    }
+
+    /// What h2 announces. A client that another server has told more knows that.
+    pub(crate) fn announced(&self) -> Announced {
+        self.windows.borrow().announced()
     }
 
     /// When bytes of the client were read last.
@@ -256,7 +262,7 @@ impl Frames {
     /// Whether so much waits that no more may be read than is in this input.
     pub(crate) fn are_full(&self, input: &[u8]) -> bool {
         let new_streams = self.new_streams.borrow();
-        let window = Announced::by(&self.registry.http).connection_window;
+        let window = self.announced().connection_window;
         let waiting = new_streams.waiting();
         waiting.is_some_and(|waiting| waiting.is_full(input, window))
     }
@@ -324,10 +330,9 @@ impl Frames {
     /// What another server needs to know of the client, if the connection
     /// [can be replayed](Self::can_be_replayed).
     pub(crate) fn record(&self, has_requested: bool) -> ClientRecord {
-        let announced = Announced::by(&self.registry.http);
         let client = self.client.borrow();
         let told = self.windows.borrow().told();
-        client.record(announced, told, self.last_stream.get(), has_requested)
+        client.record(told, self.last_stream.get(), has_requested)
     }
 
     /// Gives memory back that is not needed while the connection rests.
@@ -372,13 +377,17 @@ impl Frames {
         })
     }
 
-    /// The new connection is where the old one was, and has granted the client this window. Returns
-    /// the frame that the client needs for that. `None` if h2 has not read the whole replay.
-    pub(crate) fn end_replay(&self, window: u32) -> Option<Vec<u8>> {
+    /// The new connection is where the old one was. Returns the frames by which the client learns
+    /// the window of the connection and the settings, as far as it does not know them. `None` if h2
+    /// has not read the whole replay.
+    pub(crate) fn end_replay(&self) -> Option<Vec<u8>> {
         let replay = self.replay.take()?;
-        let granted = self.client.borrow_mut().grant(window);
-        self.windows.borrow_mut().open_new();
-        replay.next.is_empty().then_some(granted)
+        let window = self.announced().connection_window;
+        let mut frames = self.client.borrow_mut().grant(window);
+        let mut windows = self.windows.borrow_mut();
+        windows.announce();
+        frames.append(&mut windows.take_unwritten());
+        replay.next.is_empty().then_some(frames)
     }
 
     fn count(&self, frame: &Header) {

@@ -99,7 +99,8 @@ impl HyperConnection {
             frames: Rc::clone(frames),
         };
         Self {
-            connection: builder(&registry.http, spawner).serve_connection(lent, served),
+            connection: builder(&registry.http, frames.announced(), spawner)
+                .serve_connection(lent, served),
             tasks: Tasks::new(),
             streams,
             budget,
@@ -124,8 +125,7 @@ impl HyperConnection {
             }
             self.streams.move_spawned(&mut self.tasks);
             if !self.tasks.poll_due(cx) && !frames.continue_replay() {
-                let window = Announced::by(&self.registry.http).connection_window;
-                let Some(granted) = frames.end_replay(window) else {
+                let Some(granted) = frames.end_replay() else {
                     return false;
                 };
                 let mut io = self.io.borrow_mut();
@@ -424,9 +424,8 @@ pub(crate) fn write_goaway(io: &RefCell<AnyStream>, frames: &Frames, reason: h2:
     }
 }
 
-fn builder(http: &Http, spawner: Spawner) -> Builder<Spawner> {
+fn builder(http: &Http, announced: Announced, spawner: Spawner) -> Builder<Spawner> {
     let mut builder = Builder::new(spawner);
-    let announced = Announced::by(http);
     builder
         .max_concurrent_streams(announced.max_streams)
         .max_header_list_size(announced.header_list_size)

@@ -17,8 +17,8 @@
 //! A connection without an open stream can also go on in another server, which gets the
 //! [`client_record`] and the bytes that were read and not processed. While a connection is to move
 //! and streams are open, new ones wait ([`waiting`]), for a short time, and the client keeps their
-//! bodies ([`stream_windows`]). The next server begins with a connection at rest. It must have
-//! [`announced`] the same.
+//! bodies ([`stream_windows`]). The next server begins with a connection at rest. If it announces
+//! more than the one before, it tells the client ([`announced`]).
 //!
 //! [`ConnState`]: crate::http::registry::state::ConnState
 //! [`Stage::Quiet`]: crate::http::registry::state::Stage::Quiet

@@ -14,7 +14,6 @@ use crate::codec;
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
-use crate::http::http2::announced::Announced;
 use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::frames::Frames;
 use crate::http::http2::hyper_connection::{HyperConnection, Parts, evict, write_goaway};
@@ -71,11 +70,9 @@ impl Http2 {
         }
         state.enter(Stage::Quiet);
         state.set_replay(Replay::Possible);
-        let http = &self.registry.http;
-        let goes_on = http.speaks_http2() && record.announced == Announced::by(http);
         let (stream, parts) = self.parts(stream, state, frames);
         let mut rest = Rest::Quiet;
-        if !goes_on {
+        if !self.registry.http.speaks_http2() || !parts.frames.can_be_replayed() {
             rest.go_away(&parts);
         }
         Some(Box::new(Http2Connection {

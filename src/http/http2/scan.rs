@@ -31,8 +31,10 @@ pub(crate) const PRIORITY: u8 = 32;
 
 /// Settings (RFC 9113 6.5.2).
 pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
+pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
 pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
 pub(crate) const MAX_FRAME_SIZE: u16 = 5;
+pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
 
 /// The fields of a frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

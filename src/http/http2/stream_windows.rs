@@ -3,7 +3,8 @@
 //! New streams wait then. Their bodies would fill the window of the connection, and the rest of
 //! open uploads could not come any more. So the server sets the initial window to 0 if there are
 //! any. They keep what they had: each gets the difference. The next server sets the initial window
-//! back. If the connection stays, each new upload gets a window of its own.
+//! back, or tells the client its own settings. If the connection stays, each new upload gets a
+//! window of its own.
 //!
 //! h2 knows nothing of that: it reads no acknowledgement of these settings.
 
@@ -12,16 +13,18 @@ use std::mem;
 use bytes::BytesMut;
 
 use crate::codec::record;
+use crate::http::http2::announced::Announced;
 use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, HEADERS, Header,
-    INITIAL_WINDOW_SIZE, RST_STREAM, SETTINGS, WINDOW_UPDATE, setting, write_frame,
+    INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, setting, write_frame,
 };
 
 /// What a client may send on its streams.
 #[derive(Debug)]
 pub(crate) struct StreamWindows {
-    /// The initial window that h2 has announced.
-    announced: u32,
+    /// What h2 takes for announced.
+    announced: Announced,
     told: Told,
     /// Streams whose requests have not come to their ends.
     uploads: Vec<u32>,
@@ -32,30 +35,41 @@ pub(crate) struct StreamWindows {
 }
 
 /// What the client was told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
+    pub(crate) announced: Announced,
     initial: Initial,
     /// How many SETTINGS frames it has not acknowledged.
     unacknowledged: u8,
 }
 
 record!(Told {
+    announced,
     initial,
     unacknowledged
 });
 
 /// The initial window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Initial {
-    #[default]
     Announced,
     Zero,
 }
 
 record!(enum Initial { 0 = Announced, 1 = Zero });
 
+impl Told {
+    pub(crate) fn first(announced: Announced) -> Self {
+        Self {
+            announced,
+            initial: Initial::Announced,
+            unacknowledged: 0,
+        }
+    }
+}
+
 impl StreamWindows {
-    pub(crate) fn new(announced: u32, told: Told) -> Self {
+    pub(crate) fn new(announced: Announced, told: Told) -> Self {
         Self {
             announced,
             told,
@@ -63,6 +77,11 @@ impl StreamWindows {
             unwritten: Vec::new(),
             is_in_head: false,
         }
+    }
+
+    /// What h2 takes for announced.
+    pub(crate) fn announced(&self) -> Announced {
+        self.announced
     }
 
     /// What another server needs to know of a client without an open stream.
@@ -107,7 +126,7 @@ impl StreamWindows {
     }
 
     fn add_window(&mut self, stream: u32) {
-        let window = self.announced.to_be_bytes();
+        let window = self.announced.stream_window.to_be_bytes();
         write_frame(&mut self.unwritten, WINDOW_UPDATE, 0, stream, &window);
     }
 
@@ -116,31 +135,38 @@ impl StreamWindows {
     pub(crate) fn close_new(&mut self) {
         if self.told.initial == Initial::Announced && !self.uploads.is_empty() {
             // In the other order a client could use both windows.
-            self.tell(Initial::Zero);
+            self.tell(Initial::Zero, &[setting(INITIAL_WINDOW_SIZE, 0)]);
             for at in 0..self.uploads.len() {
                 self.add_window(self.uploads[at]);
             }
         }
     }
 
-    /// New streams have the announced window again, and no stream is open.
-    pub(crate) fn open_new(&mut self) {
-        if self.told.initial == Initial::Zero {
-            self.tell(Initial::Announced);
+    /// From now on the client knows what h2 takes for announced. No stream is open.
+    pub(crate) fn announce(&mut self) {
+        let Announced {
+            max_streams,
+            header_list_size,
+            stream_window,
+            ..
+        } = self.announced;
+        let settings = [
+            setting(INITIAL_WINDOW_SIZE, stream_window),
+            setting(MAX_CONCURRENT_STREAMS, max_streams),
+            setting(MAX_HEADER_LIST_SIZE, header_list_size),
+        ];
+        if self.told.announced != self.announced {
+            self.told.announced = self.announced;
+            self.tell(Initial::Announced, &settings);
+        } else if self.told.initial == Initial::Zero {
+            self.tell(Initial::Announced, &settings[..1]);
         }
     }
 
-    fn tell(&mut self, initial: Initial) {
-        let window = match initial {
-            Initial::Announced => self.announced,
-            Initial::Zero => 0,
-        };
-        let setting = setting(INITIAL_WINDOW_SIZE, window);
-        write_frame(&mut self.unwritten, SETTINGS, 0, 0, &setting);
-        self.told = Told {
-            initial,
-            unacknowledged: self.told.unacknowledged.saturating_add(1),
-        };
+    fn tell(&mut self, initial: Initial, settings: &[[u8; 6]]) {
+        write_frame(&mut self.unwritten, SETTINGS, 0, 0, settings.as_flattened());
+        self.told.initial = initial;
+        self.told.unacknowledged = self.told.unacknowledged.saturating_add(1);
     }
 
     /// The frames to be written after whole frames of h2. None within a head, because no other
@@ -191,6 +217,13 @@ mod tests {
     use super::*;
     use crate::http::http2::scan::{PING, Scan};
 
+    const NINE: Announced = Announced {
+        max_streams: 9,
+        header_list_size: 9,
+        stream_window: 9,
+        connection_window: 9,
+    };
+
     /// The frames before the acknowledgement, between two, and after them; the last one is that of
     /// other settings.
     #[test]
@@ -206,11 +239,9 @@ mod tests {
         }
         write_frame(&mut expected, SETTINGS, ACK, 0, b"");
         for piece in 1..=sent.len() {
-            let told = Told {
-                unacknowledged: 2,
-                ..Told::default()
-            };
-            let mut windows = StreamWindows::new(0, told);
+            let mut told = Told::first(NINE);
+            told.unacknowledged = 2;
+            let mut windows = StreamWindows::new(NINE, told);
             let (mut input, mut scan) = (BytesMut::new(), Scan::between_frames());
             let mut read = Vec::new();
             for bytes in sent.chunks(piece) {
@@ -244,7 +275,7 @@ mod tests {
             flags: END_STREAM,
             ..begin(stream)
         };
-        let mut windows = StreamWindows::new(9, Told::default());
+        let mut windows = StreamWindows::new(NINE, Told::first(NINE));
         windows.close_new();
         assert!(windows.are_written(), "no upload needs the window");
         for stream in [1, 3, 5, 7, 9] {
@@ -270,12 +301,12 @@ mod tests {
         assert_eq!(windows.take_unwritten(), expected);
         windows.read(&begin(11));
         windows.close_new();
-        windows.open_new();
+        windows.announce();
         let mut expected = Vec::new();
         write_frame(&mut expected, WINDOW_UPDATE, 0, 11, &[0, 0, 0, 9]);
         write_frame(&mut expected, SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]);
         assert_eq!(windows.take_unwritten(), expected);
-        windows.open_new();
+        windows.announce();
         assert!(windows.are_written());
     }
 }

@@ -190,7 +190,9 @@ fn setting(identifier: u16, value: u32) -> Vec<u8> {
     [&identifier.to_be_bytes()[..], &value.to_be_bytes()].concat()
 }
 
+const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
+const MAX_HEADER_LIST_SIZE: u16 = 6;
 
 /// Enough ticks for a connection to go to rest, if it can. Less than the shortest timeout.
 const TICKS: usize = 16;

@@ -46,6 +46,16 @@ pub(super) async fn busy(successor: &Rc<Successor>, flags: u8) -> (Host, Client,
     (host, client, go)
 }
 
+/// A connection that a server has which does not speak HTTP/2.
+async fn moved_to_http1() -> (Host, Client, Rc<Successor>) {
+    let http = options().http2(crate::http::Http2::Disabled);
+    let successor = Successor::with(http, Reply::Takes);
+    let (host, client) = asked(&successor).await;
+    host.server.hand_over();
+    host.emptied().await;
+    (host, client, successor)
+}
+
 /// A request for `/held`. Its body follows, unless `flags` has the end of the stream.
 fn get_held(stream: u32, flags: u8) -> Vec<u8> {
     let block = [&GET[..2], b"\x04\x05/held", &GET[3..]].concat();
@@ -218,29 +228,66 @@ fn a_connection_that_is_given_back_gets_a_goaway() {
     });
 }
 
-/// The client was told other limits than those of the next server.
+/// What the client may have used already stays as it was.
 #[test]
-fn the_next_server_sends_a_goaway_if_its_settings_are_others() {
+fn the_next_server_tells_its_client_what_has_changed() {
     run(async {
+        let told = |window, streams| {
+            [
+                setting(INITIAL_WINDOW_SIZE, window),
+                setting(MAX_CONCURRENT_STREAMS, streams),
+                setting(MAX_HEADER_LIST_SIZE, 20_000),
+            ]
+        };
+        let with = |streams, window| {
+            let http = options().max_concurrent_streams(streams);
+            http.upload_window(window)
+        };
         let others = [
-            options().max_concurrent_streams(7),
-            options().max_header_size(20_000),
-            options().http2(crate::http::Http2::Disabled),
+            (
+                with(129, 1 << 20).max_header_size(20_000),
+                Some(told(1 << 20, 129)),
+            ),
+            (
+                with(7, 64 * 1024).max_header_size(20_000),
+                Some(told(256 * 1024, 128)),
+            ),
+            (with(7, 64 * 1024), None),
         ];
-        for http in others {
+        for (http, expected) in others {
             let successor = Successor::with(http, Reply::Takes);
             let (host, mut client) = asked(&successor).await;
             host.server.hand_over();
             host.emptied().await;
-            client.next(GOAWAY).await;
-            let ping = client.next(PING).await.payload;
-            let sent = [get(3), frame(PING, ACK, 0, &ping)].concat();
-            client.send(sent).await;
-            assert_eq!(client.next(DATA).await.payload, b"hello");
-            while client.frame().await.is_some() {}
+            client.send(get(3)).await;
+            let first = client.one_of(&[SETTINGS, HEADERS, GOAWAY]).await;
+            if let Some(settings) = expected {
+                assert_eq!(first.payload, settings.concat());
+                client.send(frame(SETTINGS, ACK, 0, b"")).await;
+            } else {
+                assert_eq!(first.kind, HEADERS);
+            }
+            assert_eq!(client.expect_response(3).await, b"hello");
+            client.hello_on(5).await;
+            assert_eq!(successor.server.count(Count::Requests), 2);
             drop(client);
             successor.server.drained().await;
         }
+    });
+}
+
+#[test]
+fn the_next_server_sends_a_goaway_if_it_does_not_speak_http2() {
+    run(async {
+        let (host, mut client, successor) = moved_to_http1().await;
+        client.next(GOAWAY).await;
+        let ping = client.next(PING).await.payload;
+        let sent = [get(3), frame(PING, ACK, 0, &ping)].concat();
+        client.send(sent).await;
+        assert_eq!(client.next(DATA).await.payload, b"hello");
+        while client.frame().await.is_some() {}
+        drop((client, host));
+        successor.server.drained().await;
     });
 }
 
@@ -323,10 +370,7 @@ fn windows_and_fields_are_the_same_after_a_move() {
 #[test]
 fn a_client_that_ignores_the_goaway_of_the_next_server_is_closed() {
     run(async {
-        let successor = Successor::with(options().max_concurrent_streams(7), Reply::Takes);
-        let (host, mut client) = asked(&successor).await;
-        host.server.hand_over();
-        host.emptied().await;
+        let (_host, mut client, successor) = moved_to_http1().await;
         client.next(PING).await;
         let registry = &successor.server.registry;
         let last = registry.now().after(10);
