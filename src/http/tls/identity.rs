@@ -193,7 +193,8 @@ fn matched(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, String> {
             ))
         }
         Err(error) => Err(format!(
-            "{certificate} has a certificate that cannot be used: {error}"
+            "{certificate} has a certificate that cannot be used: {error}; it must be an X.509 \
+             certificate of version 3"
         )),
     }
 }

@@ -124,6 +124,18 @@ fn a_pipe_is_read_once_and_its_writer_is_not_waited_for_long() {
     assert!(why.contains("holds no certificate"), "{why}");
 }
 
+/// As `openssl x509 -req -signkey` makes it.
+const OF_VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBEzCBuwIUITlv8DS0Ap9yQsS/mVjQk4Az+aswCgYIKoZIzj0EAwIwDDEKMAgG
+A1UEAwwBYTAgFw0yNjExMjgxMzM0NTZaGA8yMTA5MDExNzEzMzQ1NlowDDEKMAgG
+A1UEAwwBYTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABBDm/PA/tV5e49e+CLpD
+CSdwayqlUaM2J2HauNXGR5rokvtch3eXthIQt4Do2rm2Qizbi01JnH4x4N7W1UYN
+OHYwCgYIKoZIzj0EAwIDRwAwRAIgbrKvukLHsp/ZmEugol5nsJUihJ/dNKbWWCUS
+4VcHMlMCIDqHTQY4vuHx1NsOOy+qtmMj+tsl0jbMySufyIIVHY6M
+-----END CERTIFICATE-----
+";
+
 #[test]
 fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
     let files = Files::new();
@@ -147,6 +159,11 @@ fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
             "hollow",
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
             "has a certificate that cannot be used",
+        ),
+        (
+            "first version",
+            OF_VERSION_1,
+            "it must be an X.509 certificate of version 3",
         ),
     ] {
         let path = files.file(name, bytes);
