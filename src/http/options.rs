@@ -283,9 +283,9 @@ impl Http {
     }
 
     /// How many connections keep their buffers for the next request. The others give up all but
-    /// their socket, and then take less than a kilobyte. The connections that were active last keep
-    /// their buffers, for about a second. If more connections than this are busy at the same time,
-    /// more keep theirs.
+    /// their socket, and then take less than a kilobyte, or 5 KB within TLS. The connections that
+    /// were active last keep their buffers, for about a second. If more connections than this are
+    /// busy at the same time, more keep theirs.
     ///
     /// Default: 1,024.
     pub fn max_warm(mut self, connections: usize) -> Self {

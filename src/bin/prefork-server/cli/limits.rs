@@ -127,7 +127,7 @@ pub(crate) struct Limits {
     pub(crate) proxy_protocol: Vec<Network>,
 
     /// Number of connections that one worker keeps ready for their next request. The others give up
-    /// their buffers and need less than a kilobyte each
+    /// their buffers: then one needs less than a kilobyte, or 5 KB within TLS
     #[arg(
         long,
         value_name = "N",
