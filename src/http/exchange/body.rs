@@ -6,7 +6,7 @@ use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use pin_project_lite::pin_project;
 use crate::http::exchange::event_stream::EventStream;
 use crate::http::exchange::length::Progress;
 use crate::http::exchange::lifecycle::{Exchange, is_unsized};
+use crate::http::exchange::unread::{First, Unread, lock};
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::state::{BodyFailure, ConnState};
 use crate::id::ConnectionId;
@@ -81,22 +82,6 @@ enum Content {
     /// All of it. It is not in the connection any more, so it may be left unread.
     Whole(Box<Bytes>),
     Unread(Arc<Mutex<Unread>>),
-}
-
-/// The part of a body that is not read from the connection.
-struct Unread {
-    incoming: Incoming,
-    limit: u64,
-    left: u64,
-    first: First,
-}
-
-/// The first frame of a body: hyper sends `100 Continue` when this frame is polled for.
-enum First {
-    NotPolled,
-    /// The server polled for it, and got it. The handler gets it with its first poll.
-    Early(Option<Result<Frame<Bytes>, hyper::Error>>),
-    Polled,
 }
 
 /// The body of a request whose client waits for `100 Continue`, for as long as the body can be
@@ -185,28 +170,6 @@ impl Expected {
 }
 
 impl Unread {
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match mem::replace(&mut self.first, First::Polled) {
-            First::Early(item) => Poll::Ready(item),
-            First::NotPolled | First::Polled => Pin::new(&mut self.incoming).poll_frame(cx),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let mut hint = self.incoming.size_hint();
-        if let First::Early(Some(Ok(frame))) = &self.first {
-            let early = frame.data_ref().map_or(0, Bytes::len) as u64;
-            if let Some(upper) = hint.upper() {
-                hint.set_upper(upper + early);
-            }
-            hint.set_lower(hint.lower() + early);
-        }
-        hint
-    }
-
     /// Subtracts a frame from the limit. An error if the frame exceeds it.
     fn count(&mut self, frame: &Frame<Bytes>) -> Result<(), BodyError> {
         let len = frame.data_ref().map_or(0, Bytes::len) as u64;
@@ -214,11 +177,6 @@ impl Unread {
         self.left = left.ok_or(BodyError::TooLarge { limit: self.limit })?;
         Ok(())
     }
-}
-
-fn lock(unread: &Mutex<Unread>) -> MutexGuard<'_, Unread> {
-    // Nothing panics while it holds the lock.
-    unread.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The failure of a body that is already noted in the state.

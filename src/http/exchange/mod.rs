@@ -16,3 +16,4 @@ pub(crate) mod rules;
 pub(crate) mod service;
 #[cfg(feature = "tower")]
 pub(crate) mod tower;
+mod unread;
