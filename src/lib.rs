@@ -197,6 +197,7 @@
 //! | `Announced` | the limits that the server tells each HTTP/2 client first |
 //! | `HeadCache`, `CachedHead` | the last request head of a connection, parsed |
 //! | `DropNotice` | marks in the state that a stream was dropped |
+//! | `KeptBody`, `KeptBodies` | what comes of a request in HTTP/2 after its response |
 //! | `ResponseSource` | whether the handler or the server made a response |
 //! | `Prefix`, `Origin` | what comes before HTTP on a connection, and where it comes from |
 //! | `ControlTask` | receives the master's messages in a worker and applies them |

@@ -18,6 +18,8 @@ use pin_project_lite::pin_project;
 use crate::http::exchange::event_stream::EventStream;
 use crate::http::exchange::length::Progress;
 use crate::http::exchange::lifecycle::{Exchange, is_unsized};
+#[cfg(feature = "http2")]
+use crate::http::exchange::unread::KeptBody;
 use crate::http::exchange::unread::{First, Unread, lock};
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::state::{BodyFailure, ConnState};
@@ -135,6 +137,12 @@ impl Body {
     pub fn connection_id(&self) -> ConnectionId {
         // Each open connection has a state of its own, with an address of its own.
         ConnectionId(std::ptr::from_ref(self.state.of_connection()).addr())
+    }
+
+    /// `None` if nothing more of the body can come.
+    #[cfg(feature = "http2")]
+    pub(crate) fn keep(&self) -> Option<KeptBody> {
+        self.unread().map(Arc::clone).map(KeptBody)
     }
 
     fn unread(&self) -> Option<&Arc<Mutex<Unread>>> {
@@ -367,6 +375,13 @@ impl<B: http_body::Body> ResponseBody<B> {
             inner,
             exchange,
         }
+    }
+}
+
+#[cfg(feature = "http2")]
+impl<B> ResponseBody<B> {
+    pub(crate) fn kept(self: Pin<&mut Self>) -> &mut Option<KeptBody> {
+        &mut self.project().exchange.kept
     }
 }
 

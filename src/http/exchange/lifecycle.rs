@@ -14,6 +14,8 @@ use http_body::Body;
 use crate::error::{BoxError, said_by};
 use crate::http::exchange::length::{self, WrongLength};
 use crate::http::exchange::request_line::RequestLine;
+#[cfg(feature = "http2")]
+use crate::http::exchange::unread::KeptBody;
 use crate::http::registry::list::Registry;
 use crate::http::registry::request_ids::REQUEST_ID;
 use crate::http::registry::state::{BodyFailure, ConnState, Stage};
@@ -48,6 +50,9 @@ pub(crate) struct Exchange {
     pub(crate) line: RequestLine,
     /// `None` without the options that need it: most servers have none of them.
     noted: Option<Box<Noted>>,
+    /// The rest of the body of a request in HTTP/2.
+    #[cfg(feature = "http2")]
+    pub(crate) kept: Option<KeptBody>,
 }
 
 /// What a request asks for beside a response.
@@ -79,6 +84,8 @@ impl Exchange {
             asks: Asks::Nothing,
             line: RequestLine::default(),
             noted: None,
+            #[cfg(feature = "http2")]
+            kept: None,
         }
     }
 

@@ -16,4 +16,4 @@ pub(crate) mod rules;
 pub(crate) mod service;
 #[cfg(feature = "tower")]
 pub(crate) mod tower;
-mod unread;
+pub(crate) mod unread;

@@ -26,6 +26,8 @@ use crate::http::exchange::lifecycle::{
 use crate::http::exchange::message::Request;
 use crate::http::exchange::request_line::RequestLine;
 use crate::http::exchange::rules;
+#[cfg(feature = "http2")]
+use crate::http::exchange::unread::KeptBody;
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::ConnState;
 
@@ -135,6 +137,10 @@ where
             expect(unused_mut, reason = "HTTP/1 has one Cookie")
         )]
         let mut request = request.map(|body| Body::new(body, Arc::clone(&self.state), limit));
+        #[cfg(feature = "http2")]
+        if self.state.is_of_stream() {
+            exchange.kept = request.body().keep();
+        }
         if announced > limit {
             tracing::debug!(announced, limit, "request refused: its body is too large");
             return self.refuse(StatusCode::PAYLOAD_TOO_LARGE, request, exchange);
@@ -182,6 +188,14 @@ impl<F, B> ResponseFuture<F, B> {
             exchange: Some(exchange),
             expected: None,
         }
+    }
+}
+
+#[cfg(feature = "http2")]
+impl<F, B> ResponseFuture<F, B> {
+    /// `None` once the response has it.
+    pub(crate) fn kept(self: Pin<&mut Self>) -> Option<&KeptBody> {
+        self.project().exchange.as_ref()?.kept.as_ref()
     }
 }
 

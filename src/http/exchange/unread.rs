@@ -2,6 +2,8 @@
 
 use std::mem;
 use std::pin::Pin;
+#[cfg(feature = "http2")]
+use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -23,6 +25,39 @@ pub(super) enum First {
     /// The server polled for it, and got it. The handler gets it with its first poll.
     Early(Option<Result<Frame<Bytes>, hyper::Error>>),
     Polled,
+}
+
+/// The rest of a body in HTTP/2. Its stream is not reset while this exists.
+///
+/// h2 resets a stream when its response is complete and the rest of its request is dropped (RFC
+/// 9113 8.1). A client that is just sending may learn of both at the same time, and some then fail
+/// with the reset and never show the response: curl 7.88 does. So the rest is kept until the
+/// response is complete and for a moment longer, and what comes meanwhile is discarded.
+#[cfg(feature = "http2")]
+pub(crate) struct KeptBody(pub(super) Arc<Mutex<Unread>>);
+
+#[cfg(feature = "http2")]
+impl KeptBody {
+    /// Discards what has come, unless the handler or a task of it has the body. Ready if no more
+    /// can come.
+    pub(crate) fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_in_use() {
+            return Poll::Pending;
+        }
+        let mut unread = lock(&self.0);
+        loop {
+            match unread.poll_next(cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Whether the handler, or a task that it has started, may still read the body.
+    pub(crate) fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 
 impl Unread {

@@ -62,7 +62,6 @@ fn sequences() {
         let expected = play(&requests, When::Never);
         let waited = play(&requests, When::Waits);
         if !expected.end_with_error() {
-            let (waited, expected) = (waited.of_whole_requests(), expected.of_whole_requests());
             assert_eq!(waited, expected, "waits");
         }
     });

@@ -220,13 +220,25 @@ impl HyperConnection {
             }
             self.streams.move_spawned(&mut self.tasks);
             self.budget.admit();
-            if !self.tasks.poll_due(cx) && !self.releases_acknowledgement() {
+            let any_due = self.tasks.poll_due(cx) | self.look_after_kept(cx);
+            if !any_due && !self.releases_acknowledgement() {
                 self.work = Work::Done;
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// The rests of requests are in the way if the connection is to move or to end.
+    fn look_after_kept(&self, cx: &mut Context<'_>) -> bool {
+        let must_end = self.shutdown != Shutdown::NotBegun
+            || self.registry.is_draining(&self.state)
+            || self.registry.moves_since(&self.state).is_some();
+        match must_end {
+            true => self.streams.kept.clear(),
+            false => self.streams.kept.discard(&self.registry, cx),
+        }
     }
 
     /// While streams are open, h2 does not need the acknowledgement of its PING. A request that the

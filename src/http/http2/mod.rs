@@ -33,6 +33,7 @@ pub(crate) mod goaway;
 pub(crate) mod header_table;
 pub(crate) mod hyper_connection;
 pub(crate) mod hyper_stream;
+pub(crate) mod kept_bodies;
 pub(crate) mod protocol;
 pub(crate) mod response;
 pub(crate) mod rest;

@@ -7,7 +7,7 @@ use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http::response::Parts;
@@ -19,6 +19,7 @@ use pin_project_lite::pin_project;
 use crate::error::BoxError;
 use crate::http::exchange::body::ResponseBody;
 use crate::http::exchange::service::{Guarded, Handler, ResponseFuture};
+use crate::http::exchange::unread::KeptBody;
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::ConnState;
 
@@ -47,6 +48,9 @@ pub(crate) trait Respond {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
+    /// Takes the rest of the request's body that nothing has read.
+    fn take_kept(self: Pin<&mut Self>) -> Option<KeptBody>;
+
     /// As [`Body::is_end_stream`].
     fn is_end_stream(&self) -> bool;
 
@@ -73,6 +77,10 @@ impl Respond for Zeros {
         let length = mem::take(&mut self.0);
         let data = (length > 0).then(|| vec![0; length].into());
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
+    }
+
+    fn take_kept(self: Pin<&mut Self>) -> Option<KeptBody> {
+        None
     }
 
     fn is_end_stream(&self) -> bool {
@@ -117,10 +125,13 @@ where
     B: Body<Error: Into<BoxError>>,
 {
     fn poll_head(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Parts> {
-        let ResponsePinned::Head { future } = self.as_mut().project() else {
+        let ResponsePinned::Head { mut future } = self.as_mut().project() else {
             unreachable!("polled after its head");
         };
-        let Ok(response) = ready!(future.poll(cx));
+        let Poll::Ready(Ok(response)) = future.as_mut().poll(cx) else {
+            discard(future.kept(), cx);
+            return Poll::Pending;
+        };
         let (head, body) = response.into_parts();
         self.set(Self::Body { body });
         Poll::Ready(head)
@@ -130,13 +141,23 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let ResponsePinned::Body { body } = self.project() else {
+        let ResponsePinned::Body { mut body } = self.project() else {
             return Poll::Ready(None);
         };
         // Data that are bytes are not copied.
         let bytes = |mut data: B::Data| data.copy_to_bytes(data.remaining());
-        let frame = body.poll_frame(cx);
+        let frame = body.as_mut().poll_frame(cx);
+        if frame.is_pending() {
+            discard(body.kept().as_ref(), cx);
+        }
         frame.map_ok(|frame| frame.map_data(bytes))
+    }
+
+    fn take_kept(self: Pin<&mut Self>) -> Option<KeptBody> {
+        match self.project() {
+            ResponsePinned::Head { .. } => None,
+            ResponsePinned::Body { body } => body.kept().take(),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -151,5 +172,13 @@ where
             Self::Head { .. } => SizeHint::default(),
             Self::Body { body } => body.size_hint(),
         }
+    }
+}
+
+/// Makes room for other uploads of the connection while the response is not complete.
+fn discard(kept: Option<&KeptBody>, cx: &mut Context<'_>) {
+    if let Some(kept) = kept {
+        // A body that has ended is left as it is until the response is complete.
+        let _: Poll<()> = kept.poll_discard(cx);
     }
 }

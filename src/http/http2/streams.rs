@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 
 use crate::http::http2::budget::ResponseBudget;
+use crate::http::http2::kept_bodies::KeptBodies;
 use crate::http::http2::response::{StreamHandler, StreamResponse, zeros};
 use crate::http::http2::tasks::{Task, Tasks};
 use crate::http::http2::tracked_body::TrackedBody;
@@ -29,6 +30,7 @@ pub(crate) struct Streams {
     called: Cell<Called>,
     tunnels: Cell<Tunnels>,
     spawned: RefCell<Vec<Task>>,
+    pub(crate) kept: Rc<KeptBodies>,
     /// When the server sent GOAWAY.
     goaway_sent: Cell<Option<Tick>>,
 }
@@ -77,6 +79,7 @@ impl Streams {
             called: Cell::default(),
             tunnels: Cell::new(Tunnels::None),
             spawned: RefCell::default(),
+            kept: Rc::default(),
             goaway_sent: Cell::default(),
         }
     }
@@ -139,7 +142,7 @@ impl Streams {
     pub(crate) fn are_open(&self) -> bool {
         let mut open = self.open.borrow_mut();
         open.retain(|stream| stream.state.strong_count() > 0);
-        !open.is_empty()
+        !open.is_empty() || !self.kept.is_empty()
     }
 
     /// Whether a stream has been open for a second, or is a tunnel. It may be open for long.
@@ -236,6 +239,7 @@ impl Service<http::Request<Incoming>> for StreamService {
             response: Some(response),
             stream,
             budget: Rc::clone(&self.budget),
+            kept: Rc::clone(&self.streams.kept),
         }
     }
 }
@@ -247,6 +251,7 @@ pub(crate) enum StreamFuture {
         response: Option<StreamResponse>,
         stream: Arc<ConnState>,
         budget: Rc<ResponseBudget>,
+        kept: Rc<KeptBodies>,
     },
     /// The client may retry the request elsewhere (RFC 9113 8.7).
     Refused,
@@ -261,6 +266,7 @@ impl Future for StreamFuture {
             response,
             stream,
             budget,
+            kept,
         } = self.get_mut()
         else {
             return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
@@ -268,7 +274,7 @@ impl Future for StreamFuture {
         let polled = response.as_mut().expect("it is polled until its head");
         let head = ready!(polled.as_mut().poll_head(cx));
         let body = response.take().expect("it was there");
-        let body = TrackedBody::new(body, stream, budget);
+        let body = TrackedBody::new(body, stream, budget, kept);
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }

@@ -16,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::error::BoxError;
 use crate::http::http2::budget::{ResponseBudget, Waiting};
+use crate::http::http2::kept_bodies::KeptBodies;
 use crate::http::http2::response::StreamResponse;
 use crate::http::registry::state::ConnState;
 
@@ -34,6 +35,7 @@ const OVERHEAD: usize = 256;
 pub(crate) struct TrackedBody {
     body: StreamResponse,
     pieces: Rc<Pieces>,
+    kept: Rc<KeptBodies>,
 }
 
 /// The pieces of one response that are not sent yet.
@@ -81,9 +83,11 @@ impl TrackedBody {
         body: StreamResponse,
         stream: &Arc<ConnState>,
         budget: &Rc<ResponseBudget>,
+        kept: &Rc<KeptBodies>,
     ) -> Self {
         Self {
             body,
+            kept: Rc::clone(kept),
             pieces: Rc::new(Pieces {
                 unsent: Cell::new(0),
                 last: Cell::new(Last::Whole),
@@ -104,7 +108,7 @@ impl Body for TrackedBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Self { body, pieces } = self.get_mut();
+        let Self { body, pieces, .. } = self.get_mut();
         ready!(pieces.poll_limits(cx));
         let frame = body.as_mut().poll_frame(cx);
         frame.map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))
@@ -116,6 +120,14 @@ impl Body for TrackedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl Drop for TrackedBody {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.as_mut().take_kept() {
+            self.kept.keep(body);
+        }
     }
 }
 

@@ -19,6 +19,17 @@ pub(super) struct Responses {
     seen: Seen,
     /// How many settings have come of a connection that is to move or has moved.
     pub(super) unacknowledged: usize,
+    uploads: Uploads,
+}
+
+/// Whether the client was told that it need not send the rest of a request (RFC 9113 8.1). That
+/// comes a second after the response, and what the client sends later has other effects than what
+/// it has sent before.
+#[derive(Default, PartialEq, Eq)]
+enum Uploads {
+    #[default]
+    Whole,
+    Stopped,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,7 +49,8 @@ struct Stream {
 
 impl PartialEq for Responses {
     fn eq(&self, other: &Self) -> bool {
-        self.seen == other.seen
+        let are_stopped = [&self.uploads, &other.uploads].contains(&&Uploads::Stopped);
+        are_stopped || self.seen == other.seen
     }
 }
 
@@ -65,15 +77,6 @@ impl Responses {
         others.any(|(kind, _, reason)| *kind == GOAWAY && *reason != NO_ERROR)
     }
 
-    /// As if the client had sent the bodies of its requests at once. Else the server may say that
-    /// it need not send the rest (RFC 9113 8.1).
-    pub(super) fn of_whole_requests(mut self) -> Self {
-        for stream in self.seen.streams.values_mut() {
-            stream.reset.take_if(|reason| *reason == NO_ERROR);
-        }
-        self
-    }
-
     fn add(&mut self, frame: &Header, payload: &[u8]) {
         let streams = &mut self.seen.streams;
         match frame.kind {
@@ -87,6 +90,7 @@ impl Responses {
             // The client has sent something on a stream that it had ended. RFC 9113 5.1 allows this
             // frame and silence. After a rest the last stream is one that the server has ended.
             RST_STREAM if payload == STREAM_CLOSED => {}
+            RST_STREAM if payload == NO_ERROR => self.uploads = Uploads::Stopped,
             RST_STREAM => {
                 let reset = &mut streams.entry(frame.stream).or_default().reset;
                 reset.get_or_insert_with(|| payload.to_vec());

@@ -93,14 +93,14 @@ fn uploads_that_are_answered_early_do_not_end_the_connection() {
         let mut client = raw(&host, b"").await;
         let post = [&b"\x83"[..], &GET[1..]].concat();
         let streams = |range: std::ops::Range<u32>| range.map(|number| 2 * number + 1);
-        // h2 does not know these streams any more when their DATA comes.
+        // h2 does not know most of these streams any more when their DATA comes.
         for batch in 0..20 {
             let batch = || streams(100 * batch..100 * batch + 100);
             for stream in batch() {
                 client
                     .send(frame(HEADERS, END_HEADERS, stream, &post))
                     .await;
-                while client.next(RST_STREAM).await.stream != stream {}
+                while client.next(HEADERS).await.stream != stream {}
             }
             let data = batch().map(|stream| frame(DATA, 0, stream, &[0; 256]).repeat(2));
             client.send(data.collect::<Vec<_>>().concat()).await;

@@ -4,6 +4,7 @@ mod abuse;
 mod budget;
 mod deadlines;
 mod draining;
+mod early_responses;
 mod handlers;
 mod moving;
 mod protocol;
