@@ -288,8 +288,13 @@ impl Frames {
         let Some(begin) = self.read.borrow().rest_of_frame(input) else {
             return Admitted::Bytes(input.len());
         };
-        let part = (self.windows.borrow_mut()).take_acknowledgements(input, begin);
+        let part = match self.new_streams.borrow().unseen(begin) {
+            Some(unseen) => (self.windows.borrow_mut()).take_acknowledgements(input, unseen),
+            None => 0,
+        };
         let before_acknowledgement = self.goaway.borrow_mut().hold(input, begin);
+        // What waits is taken out of the input next, and the part may be in it.
+        let before_part = input.len() - part;
         let last_stream = self.last_stream.get();
         let before_waiting = match &mut *self.new_streams.borrow_mut() {
             NewStreams::Pass => input.len(),
@@ -300,7 +305,6 @@ impl Frames {
                 before => before,
             },
         };
-        let before_part = input.len() - part;
         Admitted::Bytes(before_part.min(before_acknowledgement).min(before_waiting))
     }
 

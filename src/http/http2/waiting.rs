@@ -79,6 +79,16 @@ impl NewStreams {
         }
     }
 
+    /// Where the first frame of the input begins that was not seen here. `begin` is as in
+    /// [`Waiting::take`]. `None` if the input may go on within a frame that waits.
+    pub(crate) fn unseen(&self, begin: usize) -> Option<usize> {
+        match self.waiting() {
+            Some(waiting) if waiting.passing == Passing::Nothing => None,
+            Some(waiting) if !waiting.bytes.is_empty() => Some(waiting.passed),
+            _ => Some(begin),
+        }
+    }
+
     pub(crate) fn waiting(&self) -> Option<&Waiting> {
         match self {
             Self::Wait(waiting) => Some(waiting),

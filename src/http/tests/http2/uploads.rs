@@ -154,3 +154,32 @@ fn new_streams_get_their_windows_if_the_connection_stays() {
         assert_eq!(successor.asked.get(), 0);
     });
 }
+
+/// Nothing passes the client's settings. A part of its acknowledgement comes with them, and a part
+/// of a body that looks like one comes in a read of its own.
+#[test]
+fn a_body_that_waits_is_not_taken_for_an_acknowledgement() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        let (host, mut client, go) = busy(&successor, 0).await;
+        host.server.hand_over();
+        client.expect_initial_window(0).await;
+        client.expect_window(1).await;
+        let end = frame(DATA, END_STREAM, 1, b"body");
+        let acknowledged = frame(SETTINGS, ACK, 0, b"");
+        let (begin, rest) = acknowledged.split_at(4);
+        let settings = frame(SETTINGS, 0, 0, b"");
+        let first = [&end[..], &begun_upload(3), &settings, begin].concat();
+        send_and_wait(&mut client, &host, &first).await;
+        let data = frame(DATA, END_STREAM, 3, &acknowledged);
+        let (head, body) = data.split_at(data.len() - acknowledged.len());
+        let second = [rest, head].concat();
+        send_and_wait(&mut client, &host, &second).await;
+        send_and_wait(&mut client, &host, body).await;
+        go.notify_one();
+        assert_eq!(client.expect_response(1).await, b"body");
+        let expected = [b"begun ", &acknowledged[..]].concat();
+        assert_eq!(client.expect_response(3).await, expected);
+        host.emptied().await;
+    });
+}
