@@ -23,7 +23,7 @@ use crate::http::http2::scan::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM,
     Scan,
 };
-use crate::http::http2::stream_windows::{StreamWindows, Told};
+use crate::http::http2::stream_windows::{Begins, StreamWindows, Told};
 use crate::http::http2::waiting::{NewStreams, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
@@ -159,8 +159,14 @@ impl Frames {
         let mut windows = self.windows.borrow_mut();
         let mut read = self.read.borrow_mut();
         read.read(bytes, ClientState::wants_read, |frame, payload| {
+            let before = self.last_stream.get();
             self.count(frame);
-            windows.read(frame);
+            let is_new = self.last_stream.get() > before;
+            let begins = match is_new && !self.goaway.borrow().is_over() {
+                true => Begins::Stream,
+                false => Begins::Nothing,
+            };
+            windows.read(frame, begins);
             client.read(frame, payload);
         });
     }

@@ -30,6 +30,11 @@ impl GoAway {
         !matches!(self, Self::NotSent | Self::Over)
     }
 
+    /// Whether h2 ignores the streams that the client opens from now on.
+    pub(crate) fn is_over(self) -> bool {
+        self == Self::Over
+    }
+
     /// Lets h2 read the acknowledgement if it is held and h2 needs it now. Returns whether it is.
     pub(crate) fn release(&mut self, is_needed: impl FnOnce() -> bool) -> bool {
         let is_released = *self == Self::Acknowledged && is_needed();

@@ -28,8 +28,10 @@ pub(crate) struct StreamWindows {
     told: Told,
     /// Streams whose requests have not come to their ends.
     uploads: Vec<u32>,
-    /// Frames for the client that have not been written.
+    /// Settings for the client that have not been written.
     unwritten: Vec<u8>,
+    /// Those of `uploads` that get a window after these settings.
+    granted: Vec<u32>,
     /// Whether the last frame that h2 has written was a part of a head, and not the last one.
     is_in_head: bool,
 }
@@ -68,6 +70,13 @@ impl Told {
     }
 }
 
+/// Whether a frame of the client begins a stream that h2 processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begins {
+    Stream,
+    Nothing,
+}
+
 impl StreamWindows {
     pub(crate) fn new(announced: Announced, told: Told) -> Self {
         Self {
@@ -75,6 +84,7 @@ impl StreamWindows {
             told,
             uploads: Vec::new(),
             unwritten: Vec::new(),
+            granted: Vec::new(),
             is_in_head: false,
         }
     }
@@ -90,10 +100,10 @@ impl StreamWindows {
     }
 
     /// h2 reads this frame of the client.
-    pub(crate) fn read(&mut self, frame: &Header) {
+    pub(crate) fn read(&mut self, frame: &Header, begins: Begins) {
         let ends = frame.flags & END_STREAM != 0;
         match frame.kind {
-            HEADERS if !ends => self.begin(frame.stream),
+            HEADERS if !ends && begins == Begins::Stream => self.begin(frame.stream),
             HEADERS | DATA if ends => self.end(frame.stream),
             RST_STREAM => self.end(frame.stream),
             _ => {}
@@ -101,12 +111,9 @@ impl StreamWindows {
     }
 
     fn begin(&mut self, stream: u32) {
-        if self.uploads.contains(&stream) {
-            return;
-        }
         self.uploads.push(stream);
         if self.told.initial == Initial::Zero {
-            self.add_window(stream);
+            self.granted.push(stream);
         }
     }
 
@@ -119,31 +126,28 @@ impl StreamWindows {
         }
     }
 
+    /// A closed stream gets no window: the client may have forgotten it.
     fn end(&mut self, stream: u32) {
-        if let Some(at) = self.uploads.iter().position(|upload| *upload == stream) {
-            self.uploads.swap_remove(at);
+        for streams in [&mut self.uploads, &mut self.granted] {
+            if let Some(at) = streams.iter().position(|other| *other == stream) {
+                streams.swap_remove(at);
+            }
         }
-    }
-
-    fn add_window(&mut self, stream: u32) {
-        let window = self.announced.stream_window.to_be_bytes();
-        write_frame(&mut self.unwritten, WINDOW_UPDATE, 0, stream, &window);
     }
 
     /// From now on the client sends no bodies of streams that it opens, if others need the window
     /// of the connection.
     pub(crate) fn close_new(&mut self) {
         if self.told.initial == Initial::Announced && !self.uploads.is_empty() {
-            // In the other order a client could use both windows.
             self.tell(Initial::Zero, &[setting(INITIAL_WINDOW_SIZE, 0)]);
-            for at in 0..self.uploads.len() {
-                self.add_window(self.uploads[at]);
-            }
+            self.granted.clone_from(&self.uploads);
         }
     }
 
     /// From now on the client knows what h2 takes for announced. No stream is open.
     pub(crate) fn announce(&mut self) {
+        self.uploads.clear();
+        self.granted.clear();
         let Announced {
             max_streams,
             header_list_size,
@@ -172,19 +176,26 @@ impl StreamWindows {
     /// The frames to be written after whole frames of h2. None within a head, because no other
     /// frame can follow a part of one.
     pub(crate) fn take_unwritten(&mut self) -> Vec<u8> {
-        match self.is_in_head {
-            true => Vec::new(),
-            false => mem::take(&mut self.unwritten),
+        if self.is_in_head {
+            return Vec::new();
         }
+        let mut frames = mem::take(&mut self.unwritten);
+        // The settings come first. In the other order a client could use both windows.
+        for stream in self.granted.drain(..) {
+            let window = self.announced.stream_window.to_be_bytes();
+            write_frame(&mut frames, WINDOW_UPDATE, 0, stream, &window);
+        }
+        frames
     }
 
     /// Gives memory back that is not needed while no stream is open.
     pub(crate) fn shrink(&mut self) {
         self.uploads.shrink_to_fit();
+        self.granted.shrink_to_fit();
     }
 
     pub(crate) fn are_written(&self) -> bool {
-        self.unwritten.is_empty()
+        self.unwritten.is_empty() && self.granted.is_empty()
     }
 
     /// Whether an acknowledgement may come that h2 must not read.
@@ -279,11 +290,12 @@ mod tests {
         windows.close_new();
         assert!(windows.are_written(), "no upload needs the window");
         for stream in [1, 3, 5, 7, 9] {
-            windows.read(&begin(stream));
+            windows.read(&begin(stream), Begins::Stream);
         }
-        windows.read(&end(DATA, 1));
-        windows.read(&end(HEADERS, 5));
-        windows.read(&end(RST_STREAM, 9));
+        windows.read(&end(DATA, 1), Begins::Nothing);
+        windows.read(&end(HEADERS, 5), Begins::Nothing);
+        windows.read(&end(RST_STREAM, 9), Begins::Nothing);
+        windows.read(&begin(9), Begins::Nothing);
         windows.wrote(&end(RST_STREAM, 3));
         windows.close_new();
         let mut expected = Vec::new();
@@ -299,11 +311,16 @@ mod tests {
             ..begin(7)
         });
         assert_eq!(windows.take_unwritten(), expected);
-        windows.read(&begin(11));
+        for stream in [11, 13] {
+            windows.read(&begin(stream), Begins::Stream);
+        }
+        windows.wrote(&end(RST_STREAM, 13));
         windows.close_new();
-        windows.announce();
         let mut expected = Vec::new();
         write_frame(&mut expected, WINDOW_UPDATE, 0, 11, &[0, 0, 0, 9]);
+        assert_eq!(windows.take_unwritten(), expected);
+        windows.announce();
+        let mut expected = Vec::new();
         write_frame(&mut expected, SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]);
         assert_eq!(windows.take_unwritten(), expected);
         windows.announce();

@@ -183,3 +183,41 @@ fn a_body_that_waits_is_not_taken_for_an_acknowledgement() {
         host.emptied().await;
     });
 }
+
+/// The connection stays. The first stream comes a round trip after GOAWAY, the second one after the
+/// last GOAWAY.
+#[test]
+fn streams_that_are_refused_get_no_windows() {
+    run(async {
+        let successor = Successor::new(Reply::Takes);
+        let (host, mut client, go) = busy(&successor, 0).await;
+        host.server.hand_over();
+        client.expect_initial_window(0).await;
+        client.expect_window(1).await;
+        let ping = client.next(PING).await.payload;
+        pass_time(&host).await;
+        client.send(begun_upload(3)).await;
+        let mut is_last = false;
+        while !is_last {
+            let read = client
+                .one_of(&[RST_STREAM, WINDOW_UPDATE, PING, GOAWAY])
+                .await;
+            match (read.kind, read.stream) {
+                (RST_STREAM, 3) => client.send(frame(PING, 0, 0, &[3; 8])).await,
+                (PING, _) if read.payload == [3; 8] => {
+                    client.send(frame(PING, ACK, 0, &ping)).await;
+                }
+                (GOAWAY, _) => {
+                    client.send(begun_upload(5)).await;
+                    send_and_wait(&mut client, &host, &frame(PING, 0, 0, &[5; 8])).await;
+                    client.send(frame(PING, 0, 0, &[6; 8])).await;
+                }
+                (PING, _) => is_last = read.payload == [6; 8],
+                _ => assert_eq!(read.stream, 0, "{read:?}"),
+            }
+        }
+        go.notify_one();
+        client.send(frame(DATA, END_STREAM, 1, b"")).await;
+        while client.frame().await.is_some() {}
+    });
+}
