@@ -45,6 +45,8 @@ impl ClientRecord {
             self.initial_window_size,
             self.send_window,
             self.receive_window,
+            self.told.announced.stream_window,
+            self.told.announced.connection_window,
         ];
         let is_client_stream = self.last_stream == 0 || self.last_stream % 2 == 1;
         // Only responses make a window smaller.

@@ -24,7 +24,7 @@ use crate::http::http2::scan::{
     Scan,
 };
 use crate::http::http2::stream_windows::{Begins, StreamWindows, Told};
-use crate::http::http2::waiting::{NewStreams, before_new_stream, one_new_stream};
+use crate::http::http2::waiting::{NewStreams, WORKER_MAX, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
 
@@ -87,6 +87,8 @@ pub(crate) struct Frames {
     goaway: RefCell<GoAway>,
     new_streams: RefCell<NewStreams>,
     windows: RefCell<StreamWindows>,
+    /// How many bytes of this connection the worker counts as waiting.
+    counted: Cell<usize>,
     /// How many streams the client has begun in this round.
     begun_in_round: Cell<u32>,
     /// How many short DATA frames may wait for their handlers.
@@ -144,6 +146,7 @@ impl Frames {
             goaway: RefCell::new(GoAway::NotSent),
             new_streams: RefCell::default(),
             windows: RefCell::new(StreamWindows::new(announced, told)),
+            counted: Cell::new(0),
             begun_in_round: Cell::new(0),
             short_data: Cell::new(0),
             written_data: Cell::new(0),
@@ -258,6 +261,7 @@ impl Frames {
             let begin = self.read.borrow().rest_of_frame(input);
             let mut new_streams = self.new_streams.borrow_mut();
             new_streams.release(input, begin, self.last_stream.get());
+            self.count_waiting(0);
         }
     }
 
@@ -270,7 +274,14 @@ impl Frames {
         let new_streams = self.new_streams.borrow();
         let window = self.announced().connection_window;
         let waiting = new_streams.waiting();
-        waiting.is_some_and(|waiting| waiting.is_full(input, window))
+        let are_many = self.counted.get() > 0 && self.registry.waiting() >= WORKER_MAX;
+        waiting.is_some_and(|waiting| are_many || waiting.is_full(input, window))
+    }
+
+    /// Changes the number of bytes that wait on all connections.
+    fn count_waiting(&self, bytes: usize) {
+        let counted = self.counted.replace(bytes);
+        self.registry.change_waiting(counted, bytes);
     }
 
     /// Whether the input must come to [`Frames::admit`] before h2 reads any of it.
@@ -304,7 +315,11 @@ impl Frames {
         let last_stream = self.last_stream.get();
         let before_waiting = match &mut *self.new_streams.borrow_mut() {
             NewStreams::Pass => input.len(),
-            NewStreams::Wait(waiting) => waiting.take(input, begin, last_stream),
+            NewStreams::Wait(waiting) => {
+                let passed = waiting.take(input, begin, last_stream);
+                self.count_waiting(waiting.len());
+                passed
+            }
             NewStreams::PassAfterWait => match before_new_stream(input, begin, last_stream) {
                 0 if self.begun_in_round.get() >= BEGUN_IN_ROUND => return Admitted::NextRound,
                 0 => one_new_stream(input, last_stream),
@@ -471,5 +486,11 @@ impl Frames {
             Some(credit) => self.credit.set(credit),
             None => self.balance.set(Balance::Exceeded),
         }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.count_waiting(0);
     }
 }

@@ -13,6 +13,10 @@ use crate::moved::READ_AHEAD_MAX;
 /// Limit of bytes that wait and are no bodies. One read may exceed it.
 const HEADS_MAX: usize = 256 * 1024;
 
+/// Limit of bytes that wait on all connections of a worker. Those on which some wait do not move
+/// then.
+pub(crate) const WORKER_MAX: usize = 64 * 1024 * 1024;
+
 /// Limit of bytes that wait. The client sends as much as its window allows until it knows that it
 /// is to [keep bodies](crate::http::http2::stream_windows).
 fn waiting_max(connection_window: u32) -> usize {
@@ -168,6 +172,11 @@ impl Waiting {
     /// h2 has read so many bytes of the input.
     fn was_read(&mut self, count: usize) {
         self.passed = self.passed.saturating_sub(count);
+    }
+
+    /// How many bytes wait.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Whether no more may be read, with these bytes in the input.

@@ -46,6 +46,8 @@ pub(crate) struct Registry {
     pub(crate) notes_requests: bool,
     #[cfg(feature = "http2")]
     pub(crate) buffered_for_http2: Cell<usize>,
+    #[cfg(feature = "http2")]
+    pub(crate) waiting_in_http2: Cell<usize>,
     pub(crate) first_joined: Notify,
     pub(crate) last_left: Notify,
     pub(crate) drain_asked: Notify,
@@ -90,6 +92,8 @@ impl Registry {
             inputs: Inputs::new(),
             #[cfg(feature = "http2")]
             buffered_for_http2: Cell::new(0),
+            #[cfg(feature = "http2")]
+            waiting_in_http2: Cell::new(0),
             first_joined: Notify::new(),
             last_left: Notify::new(),
             drain_asked: Notify::new(),

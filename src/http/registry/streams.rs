@@ -38,6 +38,16 @@ impl Registry {
             .set(self.buffered_for_http2.get() - bytes);
     }
 
+    /// Number of bytes of HTTP/2 clients that wait until their connections move.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting_in_http2.get()
+    }
+
+    /// As many bytes of one connection wait now as `to` says, after `from`.
+    pub(crate) fn change_waiting(&self, from: usize, to: usize) {
+        self.waiting_in_http2.set(self.waiting() - from + to);
+    }
+
     /// Whether a second has passed since then.
     pub(crate) fn is_second_over(&self, since: Tick) -> bool {
         self.timeouts.is_second_over(since, self.now())

@@ -2,7 +2,9 @@
 
 use super::super::handover::{Reply, Successor};
 use super::moving::busy;
+use super::rest::more;
 use super::*;
+use crate::http::http2::waiting::WORKER_MAX;
 
 /// The window of a stream, by default.
 const WINDOW: u32 = 256 * 1024;
@@ -219,5 +221,68 @@ fn streams_that_are_refused_get_no_windows() {
         go.notify_one();
         client.send(frame(DATA, END_STREAM, 1, b"")).await;
         while client.frame().await.is_some() {}
+    });
+}
+
+/// It serves the requests that have waited, with the windows that their client knows.
+#[test]
+fn uploads_are_whole_if_the_next_server_has_other_windows() {
+    run(async {
+        for window in [64 * 1024, 1024 * 1024] {
+            let successor = Successor::with(options().upload_window(window), Reply::Takes);
+            let (host, mut client, go) = busy(&successor, END_STREAM).await;
+            host.server.hand_over();
+            let [begin, data] = [begun_upload(3), upload(3, WINDOW as usize - 6)];
+            let body = &data[frame(HEADERS, 0, 3, GET).len()..];
+            let room = more(3, 1 << 20);
+            let whole = [&begin[..], &room, &body[..body.len() - 9]].concat();
+            send_and_wait(&mut client, &host, &whole).await;
+            go.notify_one();
+            assert_eq!(client.next(HEADERS).await.stream, 1);
+            let mut has_window = false;
+            while !has_window {
+                let frame = client.frame().await.expect("the connection is open");
+                assert!(!matches!(frame.kind, RST_STREAM | GOAWAY), "{frame:?}");
+                let larger = setting(INITIAL_WINDOW_SIZE, 1 << 20);
+                has_window = match frame.kind {
+                    WINDOW_UPDATE => frame.stream == 3,
+                    SETTINGS => frame.payload.starts_with(&larger),
+                    _ => false,
+                };
+            }
+            host.emptied().await;
+        }
+    });
+}
+
+/// A worker keeps the bytes of so many clients only.
+#[test]
+fn a_connection_stays_if_too_much_waits_on_others() {
+    run(async {
+        for others in [0, WORKER_MAX] {
+            let successor = Successor::new(Reply::Takes);
+            let (host, mut client, go) = busy(&successor, 0).await;
+            let registry = &host.server.registry;
+            registry.change_waiting(0, others);
+            let begun = registry.now();
+            host.server.hand_over();
+            client.send(begun_upload(3)).await;
+            while others == 0 && registry.waiting() == 0 {
+                tokio::task::yield_now().await;
+            }
+            // A request that need not wait.
+            while others > 0 && host.server.count(Count::Requests) < 2 {
+                tokio::task::yield_now().await;
+            }
+            let waited = registry.now().0 - begun.0;
+            assert!(waited < 3, "{waited} ticks");
+            let ends = [1, 3].map(|stream| frame(DATA, END_STREAM, stream, b""));
+            client.send(ends.concat()).await;
+            go.notify_one();
+            client.next(HEADERS).await;
+            client.next(HEADERS).await;
+            assert_eq!(registry.waiting(), others);
+            assert_eq!(successor.asked.get(), usize::from(others == 0));
+        }
     });
 }
