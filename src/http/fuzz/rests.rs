@@ -6,6 +6,7 @@
 
 mod client;
 mod responses;
+mod windows;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -29,6 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::client::{Sends, Step, steps};
 use self::responses::Responses;
+use self::windows::Windows;
 use super::Woken;
 use crate::address::{Address, Peer};
 use crate::fuzz;
@@ -44,6 +46,9 @@ use crate::stats::{Count, WorkerStats};
 /// Enough ticks for a connection to go to rest, if it can.
 const TICKS: usize = 16;
 
+/// The smallest one, so that uploads use it up.
+const UPLOAD_WINDOW: u32 = 64 * 1024;
+
 /// How often a connection has rested, in all inputs, how often one has moved, and how often with
 /// requests that had waited.
 static RESTS: AtomicUsize = AtomicUsize::new(0);
@@ -54,13 +59,14 @@ static WAITS: AtomicUsize = AtomicUsize::new(0);
 fn sequences() {
     fuzz::check("http-rests-sequences", |bytes| {
         let any = steps(bytes, Sends::AnyFrames);
-        let expected = play(&any, When::Never);
-        assert_eq!(play(&any, When::Rests), expected, "rests");
-        assert_eq!(play(&any, When::Moves), expected, "moves");
+        let expected = play(&any, When::Never, None);
+        assert_eq!(play(&any, When::Rests, None), expected, "rests");
+        assert_eq!(play(&any, When::Moves, None), expected, "moves");
         // What a client gets that has made an error depends on the order.
         let requests = steps(bytes, Sends::Requests);
-        let expected = play(&requests, When::Never);
-        let waited = play(&requests, When::Waits);
+        let expected = play(&requests, When::Never, Some(Windows::new(0)));
+        let late = Windows::new(bytes.len() % 4);
+        let waited = play(&requests, When::Waits, Some(late));
         if !expected.end_with_error() {
             assert_eq!(waited, expected, "waits");
         }
@@ -107,6 +113,7 @@ impl Serving {
     fn begin(end: End, inbox: &Rc<Inbox>) -> Self {
         let hours = Duration::from_secs(36_000);
         let options = Http::new()
+            .upload_window(UPLOAD_WINDOW)
             .date_header(DateHeader::Omitted)
             .header_timeout(hours)
             .body_timeout(hours)
@@ -136,67 +143,135 @@ impl Serving {
     }
 }
 
-/// Serves one connection to its end, and returns what the client gets.
-fn play(steps: &[Step], when: When) -> Responses {
-    let pipe = Arc::<Mutex<Pipe>>::default();
-    let inbox = Rc::<Inbox>::default();
-    let end = End {
-        pipe: Arc::clone(&pipe),
-        moved: None,
-    };
-    let mut serving = Serving::begin(end, &inbox);
-    let mut responses = Responses::default();
-    let mut is_over = false;
+/// Serves one connection to its end, and returns what the client gets. A client without windows
+/// sends all at once.
+fn play(steps: &[Step], when: When, windows: Option<Windows>) -> Responses {
+    let mut connection = Played::begin(when, windows);
     for step in steps {
+        if connection.is_over {
+            break;
+        }
+        connection.step(step);
+        connection.exchange();
+    }
+    connection.end()
+}
+
+/// A connection, and its client.
+struct Played {
+    when: When,
+    pipe: Arc<Mutex<Pipe>>,
+    inbox: Rc<Inbox>,
+    serving: Serving,
+    windows: Option<Windows>,
+    responses: Responses,
+    is_over: bool,
+}
+
+impl Played {
+    fn begin(when: When, windows: Option<Windows>) -> Self {
+        let pipe = Arc::<Mutex<Pipe>>::default();
+        let inbox = Rc::<Inbox>::default();
+        let end = End {
+            pipe: Arc::clone(&pipe),
+            moved: None,
+        };
+        Self {
+            when,
+            serving: Serving::begin(end, &inbox),
+            pipe,
+            inbox,
+            windows,
+            responses: Responses::default(),
+            is_over: false,
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
         match step {
-            _ if is_over => break,
-            Step::Send(bytes) => {
-                lock(&pipe).to_server.extend(bytes);
-                is_over = serving.settle();
-            }
-            Step::Rest if when == When::Rests => {
+            Step::Send(bytes) => match &mut self.windows {
+                Some(windows) => windows.add(bytes),
+                None => self.send(bytes),
+            },
+            Step::Rest if self.when == When::Rests => {
                 for _ in 0..TICKS {
-                    serving.server.registry.tick();
-                    is_over = is_over || serving.settle();
+                    self.serving.server.registry.tick();
+                    self.settle();
                 }
-                RESTS.fetch_add(usize::from(serving.server.served() == 0), Relaxed);
+                RESTS.fetch_add(usize::from(self.serving.server.served() == 0), Relaxed);
             }
-            Step::Rest if when == When::Moves => {
-                serving.server.share(1, || Duration::ZERO);
-                is_over = serving.settle();
+            Step::Rest if self.when == When::Moves => {
+                self.serving.server.share(1, || Duration::ZERO);
+                self.settle();
             }
-            Step::Rest if when == When::Waits => {
-                serving.server.hand_over();
-                is_over = serving.settle();
+            Step::Rest if self.when == When::Waits => {
+                self.serving.server.hand_over();
+                self.settle();
             }
             Step::Rest => {}
             Step::Drain => {
-                serving.server.drain();
-                is_over = serving.settle();
+                self.serving.server.drain();
+                self.settle();
             }
         }
-        while let Some(end) = inbox.0.take() {
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        lock(&self.pipe).to_server.extend(bytes);
+        self.settle();
+    }
+
+    /// Until the connection waits for something, here or in the server that it has moved to.
+    fn settle(&mut self) {
+        self.is_over = self.is_over || self.serving.settle();
+        while let Some(end) = self.inbox.0.take() {
             let moved = end.moved.as_ref();
             let has_waited = moved.is_some_and(|moved| !moved.read_ahead.is_empty());
-            MOVES.fetch_add(usize::from(when == When::Moves), Relaxed);
-            WAITS.fetch_add(usize::from(when == When::Waits && has_waited), Relaxed);
-            serving = Serving::begin(end, &inbox);
-            is_over = serving.settle();
-        }
-        responses.read(&std::mem::take(&mut lock(&pipe).to_client));
-        while !is_over && responses.unacknowledged > 0 {
-            responses.unacknowledged -= 1;
-            let acknowledgement = [0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
-            lock(&pipe).to_server.extend(acknowledgement);
-            is_over = serving.settle();
+            MOVES.fetch_add(usize::from(self.when == When::Moves), Relaxed);
+            WAITS.fetch_add(usize::from(self.when == When::Waits && has_waited), Relaxed);
+            self.serving = Serving::begin(end, &self.inbox);
+            self.is_over = self.serving.settle();
         }
     }
-    lock(&pipe).is_closed = true;
-    assert!(is_over || serving.settle(), "the client has left");
-    responses.read(&std::mem::take(&mut lock(&pipe).to_client));
-    assert_eq!(serving.server.connections(), 0);
-    assert_eq!(serving.server.count(Count::Panics), 0);
-    responses
+
+    /// The client reads what has come, and sends what it may. Returns whether anything was sent.
+    fn exchange(&mut self) -> bool {
+        let mut bytes = std::mem::take(&mut lock(&self.pipe).to_client);
+        let has_come = !bytes.is_empty();
+        if let Some(windows) = &mut self.windows {
+            bytes = windows.read(bytes);
+        }
+        self.responses.read(&bytes);
+        while !self.is_over && self.responses.unacknowledged > 0 {
+            self.responses.unacknowledged -= 1;
+            self.send(&[0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0]);
+        }
+        let sent = self.windows.as_mut().map(Windows::take).unwrap_or_default();
+        if !self.is_over {
+            self.send(&sent);
+        }
+        has_come || !sent.is_empty()
+    }
+
+    /// The client sends the rest of its uploads, and closes.
+    fn end(mut self) -> Responses {
+        if let Some(windows) = &mut self.windows {
+            windows.are_late = 0;
+        }
+        while self.windows.is_some() && !self.is_over && self.exchange() {}
+        lock(&self.pipe).is_closed = true;
+        self.settle();
+        assert!(self.is_over, "the client has left");
+        self.exchange();
+        let stalls = (self.windows).is_some_and(|windows| windows.are_used_up());
+        assert!(
+            !stalls || self.responses.end_with_error(),
+            "an upload has no window"
+        );
+        assert_eq!(self.serving.server.connections(), 0);
+        assert_eq!(self.serving.server.count(Count::Panics), 0);
+        self.responses
+    }
 }
 
 /// The response has the request's fields, and the request itself in another one.

@@ -16,6 +16,9 @@ const HUFFMAN: [&[u8]; 4] = [
     b"\x96\xd0\x7a\xbe\x94\x10\x54\xd4\x44\xa8\x20\x05\x95\x04\x0b\x81\x66\xe0\x82\xa6\x2d\x1b\xff",
 ];
 
+/// How many DATA frames of a request's body come at once.
+const PIECES: usize = 8;
+
 pub(super) enum Step {
     Send(Vec<u8>),
     /// More than a second passes.
@@ -76,8 +79,13 @@ pub(super) fn steps(input: &[u8], sends: Sends) -> Vec<Step> {
                 if end == END_STREAM {
                     uploads.pop();
                 }
-                let len = usize::from(choices.below(255)) * 60;
-                write_frame(&mut bytes, DATA, end, stream, &vec![b'd'; len]);
+                let data = vec![b'd'; usize::from(choices.below(255)) * 60];
+                if sends == Sends::Requests {
+                    // Together with them it is more than a window.
+                    let before = PIECES - 1;
+                    (0..before).for_each(|_| write_frame(&mut bytes, DATA, 0, stream, &data));
+                }
+                write_frame(&mut bytes, DATA, end, stream, &data);
             }
             _ if sends == Sends::Requests => continue,
             8 => settings(&mut bytes, &mut choices),
