@@ -259,15 +259,15 @@ impl Played {
             windows.are_late = 0;
         }
         while self.windows.is_some() && !self.is_over && self.exchange() {}
+        let stalls = (self.windows.as_ref()).is_some_and(Windows::are_used_up);
+        assert!(
+            !stalls || self.is_over || self.responses.end_with_error(),
+            "an upload has no window"
+        );
         lock(&self.pipe).is_closed = true;
         self.settle();
         assert!(self.is_over, "the client has left");
         self.exchange();
-        let stalls = (self.windows).is_some_and(|windows| windows.are_used_up());
-        assert!(
-            !stalls || self.responses.end_with_error(),
-            "an upload has no window"
-        );
         assert_eq!(self.serving.server.connections(), 0);
         assert_eq!(self.serving.server.count(Count::Panics), 0);
         self.responses
