@@ -130,7 +130,6 @@ impl Frames {
     }
 
     fn of(registry: &Rc<Registry>, read: Scan, client: ClientState, told: Told) -> Self {
-        let announced = Announced::by(&registry.http).after(told.announced);
         Self {
             registry: Rc::clone(registry),
             read: RefCell::new(read),
@@ -145,7 +144,7 @@ impl Frames {
             balance: Cell::new(Balance::NotExceeded),
             goaway: RefCell::new(GoAway::NotSent),
             new_streams: RefCell::default(),
-            windows: RefCell::new(StreamWindows::new(announced, told)),
+            windows: RefCell::new(StreamWindows::new(told)),
             counted: Cell::new(0),
             begun_in_round: Cell::new(0),
             short_data: Cell::new(0),
@@ -176,7 +175,8 @@ impl Frames {
 
     /// What h2 announces. A client that another server has told more knows that.
     pub(crate) fn announced(&self) -> Announced {
-        self.windows.borrow().announced()
+        let told = self.windows.borrow().told();
+        Announced::by(&self.registry.http).after(told.announced)
     }
 
     /// When bytes of the client were read last.
@@ -407,10 +407,11 @@ impl Frames {
     /// has not read the whole replay.
     pub(crate) fn end_replay(&self) -> Option<Vec<u8>> {
         let replay = self.replay.take()?;
-        let window = self.announced().connection_window;
-        let mut frames = self.client.borrow_mut().grant(window);
+        let announced = self.announced();
+        let mut client = self.client.borrow_mut();
+        let mut frames = client.grant(announced.connection_window);
         let mut windows = self.windows.borrow_mut();
-        windows.announce();
+        windows.announce(announced);
         frames.append(&mut windows.take_unwritten());
         replay.next.is_empty().then_some(frames)
     }

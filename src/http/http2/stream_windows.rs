@@ -8,8 +8,6 @@
 //!
 //! h2 knows nothing of that: it reads no acknowledgement of these settings.
 
-use std::mem;
-
 use bytes::BytesMut;
 
 use crate::codec::record;
@@ -23,17 +21,20 @@ use crate::http::http2::scan::{
 /// What a client may send on its streams.
 #[derive(Debug)]
 pub(crate) struct StreamWindows {
-    /// What h2 takes for announced.
-    announced: Announced,
     told: Told,
     /// Streams whose requests have not come to their ends.
     uploads: Vec<u32>,
-    /// Settings for the client that have not been written.
-    unwritten: Vec<u8>,
-    /// Those of `uploads` that get a window after these settings.
-    granted: Vec<u32>,
+    unwritten: Option<Box<Unwritten>>,
     /// Whether the last frame that h2 has written was a part of a head, and not the last one.
     is_in_head: bool,
+}
+
+/// What the client is to be told next.
+#[derive(Debug, Default)]
+struct Unwritten {
+    settings: Vec<u8>,
+    /// Streams that get the announced window.
+    granted: Vec<u32>,
 }
 
 /// What the client was told.
@@ -78,20 +79,13 @@ pub(crate) enum Begins {
 }
 
 impl StreamWindows {
-    pub(crate) fn new(announced: Announced, told: Told) -> Self {
+    pub(crate) fn new(told: Told) -> Self {
         Self {
-            announced,
             told,
             uploads: Vec::new(),
-            unwritten: Vec::new(),
-            granted: Vec::new(),
+            unwritten: None,
             is_in_head: false,
         }
-    }
-
-    /// What h2 takes for announced.
-    pub(crate) fn announced(&self) -> Announced {
-        self.announced
     }
 
     /// What another server needs to know of a client without an open stream.
@@ -113,7 +107,7 @@ impl StreamWindows {
     fn begin(&mut self, stream: u32) {
         self.uploads.push(stream);
         if self.told.initial == Initial::Zero {
-            self.granted.push(stream);
+            self.unwritten().granted.push(stream);
         }
     }
 
@@ -128,11 +122,19 @@ impl StreamWindows {
 
     /// A closed stream gets no window: the client may have forgotten it.
     fn end(&mut self, stream: u32) {
-        for streams in [&mut self.uploads, &mut self.granted] {
+        let granted = self
+            .unwritten
+            .as_mut()
+            .map(|unwritten| &mut unwritten.granted);
+        for streams in [&mut self.uploads].into_iter().chain(granted) {
             if let Some(at) = streams.iter().position(|other| *other == stream) {
                 streams.swap_remove(at);
             }
         }
+    }
+
+    fn unwritten(&mut self) -> &mut Unwritten {
+        self.unwritten.get_or_insert_default()
     }
 
     /// From now on the client sends no bodies of streams that it opens, if others need the window
@@ -140,27 +142,27 @@ impl StreamWindows {
     pub(crate) fn close_new(&mut self) {
         if self.told.initial == Initial::Announced && !self.uploads.is_empty() {
             self.tell(Initial::Zero, &[setting(INITIAL_WINDOW_SIZE, 0)]);
-            self.granted.clone_from(&self.uploads);
+            self.unwritten().granted = self.uploads.clone();
         }
     }
 
     /// From now on the client knows what h2 takes for announced. No stream is open.
-    pub(crate) fn announce(&mut self) {
+    pub(crate) fn announce(&mut self, announced: Announced) {
         self.uploads.clear();
-        self.granted.clear();
+        self.unwritten = None;
         let Announced {
             max_streams,
             header_list_size,
             stream_window,
             ..
-        } = self.announced;
+        } = announced;
         let settings = [
             setting(INITIAL_WINDOW_SIZE, stream_window),
             setting(MAX_CONCURRENT_STREAMS, max_streams),
             setting(MAX_HEADER_LIST_SIZE, header_list_size),
         ];
-        if self.told.announced != self.announced {
-            self.told.announced = self.announced;
+        if self.told.announced != announced {
+            self.told.announced = announced;
             self.tell(Initial::Announced, &settings);
         } else if self.told.initial == Initial::Zero {
             self.tell(Initial::Announced, &settings[..1]);
@@ -168,7 +170,8 @@ impl StreamWindows {
     }
 
     fn tell(&mut self, initial: Initial, settings: &[[u8; 6]]) {
-        write_frame(&mut self.unwritten, SETTINGS, 0, 0, settings.as_flattened());
+        let unwritten = &mut self.unwritten().settings;
+        write_frame(unwritten, SETTINGS, 0, 0, settings.as_flattened());
         self.told.initial = initial;
         self.told.unacknowledged = self.told.unacknowledged.saturating_add(1);
     }
@@ -179,10 +182,11 @@ impl StreamWindows {
         if self.is_in_head {
             return Vec::new();
         }
-        let mut frames = mem::take(&mut self.unwritten);
+        let unwritten = self.unwritten.take().unwrap_or_default();
+        let mut frames = unwritten.settings;
+        let window = self.told.announced.stream_window.to_be_bytes();
         // The settings come first. In the other order a client could use both windows.
-        for stream in self.granted.drain(..) {
-            let window = self.announced.stream_window.to_be_bytes();
+        for stream in unwritten.granted {
             write_frame(&mut frames, WINDOW_UPDATE, 0, stream, &window);
         }
         frames
@@ -191,11 +195,10 @@ impl StreamWindows {
     /// Gives memory back that is not needed while no stream is open.
     pub(crate) fn shrink(&mut self) {
         self.uploads.shrink_to_fit();
-        self.granted.shrink_to_fit();
     }
 
     pub(crate) fn are_written(&self) -> bool {
-        self.unwritten.is_empty() && self.granted.is_empty()
+        self.unwritten.is_none()
     }
 
     /// Whether an acknowledgement may come that h2 must not read.
@@ -252,7 +255,7 @@ mod tests {
         for piece in 1..=sent.len() {
             let mut told = Told::first(NINE);
             told.unacknowledged = 2;
-            let mut windows = StreamWindows::new(NINE, told);
+            let mut windows = StreamWindows::new(told);
             let (mut input, mut scan) = (BytesMut::new(), Scan::between_frames());
             let mut read = Vec::new();
             for bytes in sent.chunks(piece) {
@@ -286,7 +289,7 @@ mod tests {
             flags: END_STREAM,
             ..begin(stream)
         };
-        let mut windows = StreamWindows::new(NINE, Told::first(NINE));
+        let mut windows = StreamWindows::new(Told::first(NINE));
         windows.close_new();
         assert!(windows.are_written(), "no upload needs the window");
         for stream in [1, 3, 5, 7, 9] {
@@ -319,11 +322,11 @@ mod tests {
         let mut expected = Vec::new();
         write_frame(&mut expected, WINDOW_UPDATE, 0, 11, &[0, 0, 0, 9]);
         assert_eq!(windows.take_unwritten(), expected);
-        windows.announce();
+        windows.announce(NINE);
         let mut expected = Vec::new();
         write_frame(&mut expected, SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]);
         assert_eq!(windows.take_unwritten(), expected);
-        windows.announce();
+        windows.announce(NINE);
         assert!(windows.are_written());
     }
 }
