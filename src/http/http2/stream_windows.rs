@@ -179,10 +179,9 @@ impl StreamWindows {
     /// The frames to be written after whole frames of h2. None within a head, because no other
     /// frame can follow a part of one.
     pub(crate) fn take_unwritten(&mut self) -> Vec<u8> {
-        if self.is_in_head {
+        let Some(unwritten) = self.unwritten.take_if(|_| !self.is_in_head) else {
             return Vec::new();
-        }
-        let unwritten = self.unwritten.take().unwrap_or_default();
+        };
         let mut frames = unwritten.settings;
         let window = self.told.announced.stream_window.to_be_bytes();
         // The settings come first. In the other order a client could use both windows.
