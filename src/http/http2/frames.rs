@@ -20,8 +20,7 @@ use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::client_state::{ClientState, Replay};
 use crate::http::http2::goaway::{GoAway, goaway};
 use crate::http::http2::scan::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM,
-    Scan,
+    CONTINUATION, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM, Scan,
 };
 use crate::http::http2::stream_windows::{Begins, StreamWindows, Told};
 use crate::http::http2::waiting::{NewStreams, WORKER_MAX, before_new_stream, one_new_stream};
@@ -417,9 +416,7 @@ impl Frames {
     }
 
     fn count(&self, frame: &Header) {
-        let is_of_head = matches!(frame.kind, HEADERS | CONTINUATION);
-        self.is_in_head
-            .set(is_of_head && frame.flags & END_HEADERS == 0);
+        self.is_in_head.set(frame.leaves_head_open());
         match *frame {
             Header {
                 kind: HEADERS,

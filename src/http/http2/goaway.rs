@@ -6,7 +6,7 @@
 
 use bytes::BytesMut;
 
-use crate::http::http2::scan::{ACK, FRAME_HEADER, GOAWAY, Header, PING, control_frame};
+use crate::http::http2::scan::{ACK, FRAME_HEADER, GOAWAY, Header, PING, control_frame, cut};
 
 /// The payload of the PING that h2 sends with its first GOAWAY. If hyper serves a connection again
 /// that went away at rest, h2 takes the acknowledgement for that of its own PING.
@@ -53,8 +53,7 @@ impl GoAway {
         while let (Self::Sent, Some(rest)) = (*self, input.get(at..)) {
             if rest.starts_with(&acknowledgement) {
                 *self = Self::Acknowledged;
-                input.copy_within(at + acknowledgement.len().., at);
-                input.truncate(input.len() - acknowledgement.len());
+                cut(input, at, acknowledgement.len());
                 break;
             }
             if acknowledgement.starts_with(rest) {

@@ -1,5 +1,7 @@
 //! Finds the frames in a sequence of bytes (RFC 9113 4.1).
 
+use bytes::BytesMut;
+
 use crate::http::conn::preface::PREFACE;
 
 pub(crate) const FRAME_HEADER: usize = 9;
@@ -167,6 +169,11 @@ impl Header {
         bytes.get(..FRAME_HEADER).map(Self::parse)
     }
 
+    /// Whether the frame is a part of a head, and not the last one. Then only another part follows.
+    pub(crate) fn leaves_head_open(&self) -> bool {
+        matches!(self.kind, HEADERS | CONTINUATION) && self.flags & END_HEADERS == 0
+    }
+
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         let &[a, b, c, kind, flags, d, e, f, g] = bytes else {
             unreachable!("a header has nine bytes");
@@ -185,6 +192,12 @@ impl Header {
 pub(crate) fn setting(identifier: u16, value: u32) -> [u8; 6] {
     let ([a, b], [c, d, e, f]) = (identifier.to_be_bytes(), value.to_be_bytes());
     [a, b, c, d, e, f]
+}
+
+/// Takes `len` bytes out of the input, from `at` on.
+pub(crate) fn cut(input: &mut BytesMut, at: usize, len: usize) {
+    input.copy_within(at + len.., at);
+    input.truncate(input.len() - len);
 }
 
 /// Appends a frame.

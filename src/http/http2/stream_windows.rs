@@ -13,9 +13,9 @@ use bytes::BytesMut;
 use crate::codec::record;
 use crate::http::http2::announced::Announced;
 use crate::http::http2::scan::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, HEADERS, Header,
-    INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE, RST_STREAM, SETTINGS,
-    WINDOW_UPDATE, setting, write_frame,
+    ACK, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, INITIAL_WINDOW_SIZE,
+    MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE, RST_STREAM, SETTINGS, WINDOW_UPDATE, cut,
+    setting, write_frame,
 };
 
 /// What a client may send on its streams.
@@ -113,8 +113,7 @@ impl StreamWindows {
 
     /// h2 has written this frame.
     pub(crate) fn wrote(&mut self, frame: &Header) {
-        let is_of_head = matches!(frame.kind, HEADERS | CONTINUATION);
-        self.is_in_head = is_of_head && frame.flags & END_HEADERS == 0;
+        self.is_in_head = frame.leaves_head_open();
         if frame.kind == RST_STREAM {
             self.end(frame.stream);
         }
@@ -214,8 +213,7 @@ impl StreamWindows {
                 return input.len() - at;
             };
             if header.kind == SETTINGS && header.flags & ACK != 0 && header.len == 0 {
-                input.copy_within(at + FRAME_HEADER.., at);
-                input.truncate(input.len() - FRAME_HEADER);
+                cut(input, at, FRAME_HEADER);
                 self.told.unacknowledged -= 1;
             } else {
                 at += FRAME_HEADER + header.len;
@@ -228,7 +226,7 @@ impl StreamWindows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::http2::scan::{PING, Scan};
+    use crate::http::http2::scan::{CONTINUATION, END_HEADERS, PING, Scan};
 
     const NINE: Announced = Announced {
         max_streams: 9,
