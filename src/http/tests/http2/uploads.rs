@@ -1,5 +1,7 @@
 //! Uploads on HTTP/2 connections that are to be handed over.
 
+use tokio::sync::Notify;
+
 use super::super::handover::{Reply, Successor};
 use super::moving::busy;
 use super::rest::more;
@@ -8,6 +10,15 @@ use crate::http::http2::waiting::WORKER_MAX;
 
 /// The window of a stream, by default.
 const WINDOW: u32 = 256 * 1024;
+
+/// A host that is to hand over a connection of this client, on which an upload is open. Its handler
+/// goes on after the notification.
+async fn waiting_upload() -> (Rc<Successor>, Host, Client, Rc<Notify>) {
+    let successor = Successor::new(Reply::Takes);
+    let (host, client, go) = busy(&successor, 0).await;
+    host.server.hand_over();
+    (successor, host, client, go)
+}
 
 /// A request with a body of this length, in frames of 16,000 bytes at most.
 fn upload(stream: u32, length: usize) -> Vec<u8> {
@@ -32,6 +43,12 @@ impl Client {
         assert_eq!(settings.payload, setting(INITIAL_WINDOW_SIZE, window));
     }
 
+    /// The initial window becomes 0, and the open upload keeps its own.
+    async fn expect_to_keep_bodies(&mut self) {
+        self.expect_initial_window(0).await;
+        self.expect_window(1).await;
+    }
+
     /// The next window of a stream, which must come before any GOAWAY.
     async fn expect_window(&mut self, stream: u32) {
         loop {
@@ -50,9 +67,7 @@ impl Client {
 #[test]
 fn a_connection_stays_if_more_waits_than_can_move() {
     run(async {
-        let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
-        host.server.hand_over();
+        let (successor, host, mut client, go) = waiting_upload().await;
         let begun = host.server.registry.now();
         for stream in [3, 5, 7, 9] {
             client.send(upload(stream, 250_000)).await;
@@ -78,9 +93,7 @@ fn a_connection_stays_if_more_waits_than_can_move() {
 #[test]
 fn uploads_that_have_come_move_with_the_connection() {
     run(async {
-        let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
-        host.server.hand_over();
+        let (successor, host, mut client, go) = waiting_upload().await;
         let uploads = [(3, 100_000), (5, 64_000), (7, 80_000)];
         for (stream, length) in uploads {
             client.send(upload(stream, length)).await;
@@ -105,12 +118,9 @@ fn uploads_that_have_come_move_with_the_connection() {
 #[test]
 fn bodies_of_new_streams_stay_with_the_client_until_the_move() {
     run(async {
-        let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
-        host.server.hand_over();
+        let (successor, host, mut client, go) = waiting_upload().await;
         client.send(begun_upload(3)).await;
-        client.expect_initial_window(0).await;
-        client.expect_window(1).await;
+        client.expect_to_keep_bodies().await;
         client.send(frame(SETTINGS, ACK, 0, b"")).await;
         go.notify_one();
         client.send(frame(DATA, END_STREAM, 1, b"body")).await;
@@ -133,12 +143,9 @@ fn bodies_of_new_streams_stay_with_the_client_until_the_move() {
 #[test]
 fn new_streams_get_their_windows_if_the_connection_stays() {
     run(async {
-        let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
-        host.server.hand_over();
+        let (successor, host, mut client, go) = waiting_upload().await;
         client.send(begun_upload(3)).await;
-        client.expect_initial_window(0).await;
-        client.expect_window(1).await;
+        client.expect_to_keep_bodies().await;
         // No request is over in time.
         let ping = client.next(PING).await.payload;
         client.expect_window(3).await;
@@ -162,11 +169,8 @@ fn new_streams_get_their_windows_if_the_connection_stays() {
 #[test]
 fn a_body_that_waits_is_not_taken_for_an_acknowledgement() {
     run(async {
-        let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
-        host.server.hand_over();
-        client.expect_initial_window(0).await;
-        client.expect_window(1).await;
+        let (_successor, host, mut client, go) = waiting_upload().await;
+        client.expect_to_keep_bodies().await;
         let end = frame(DATA, END_STREAM, 1, b"body");
         let acknowledged = frame(SETTINGS, ACK, 0, b"");
         let (begin, rest) = acknowledged.split_at(4);
@@ -191,11 +195,8 @@ fn a_body_that_waits_is_not_taken_for_an_acknowledgement() {
 #[test]
 fn streams_that_are_refused_get_no_windows() {
     run(async {
-        let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
-        host.server.hand_over();
-        client.expect_initial_window(0).await;
-        client.expect_window(1).await;
+        let (_successor, host, mut client, go) = waiting_upload().await;
+        client.expect_to_keep_bodies().await;
         let ping = client.next(PING).await.payload;
         pass_time(&host).await;
         client.send(begun_upload(3)).await;
