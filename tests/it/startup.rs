@@ -38,6 +38,10 @@ fn bad_settings_exit_2_and_name_the_flag() {
             "the verb status must come before all options",
         ),
         (&["relod"], "did you mean the verb reload?"),
+        (
+            &[":8080"],
+            "no directory :8080: did you mean --listen :8080?",
+        ),
         (&["--respond", "a", "--echo"], "--echo"),
         (&too_many, "253 addresses: there can be up to 252"),
     ] {

@@ -15,7 +15,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::service::Service;
 use prefork_server::files::FileService;
-use prefork_server::{Body, BodyError, BoxError, Request, Worker};
+use prefork_server::{Address, Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, LoggedBody, Record};
 use crate::cli::{Admin, FileOptions, LogFormat, LogTarget, Options, Serve, Serving};
@@ -60,6 +60,18 @@ enum Content {
     Files(FileService),
 }
 
+/// What is probably meant by a `DIR` that does not exist. `None` if nothing else is known.
+fn meant_by(name: &str) -> Option<String> {
+    if is_verb(name) {
+        return Some(format!("the verb {name} must come before all options"));
+    }
+    if let Some(verb) = similar_verb(name) {
+        return Some(format!("did you mean the verb {verb}?"));
+    }
+    let is_address = name.parse::<Address>().is_ok();
+    is_address.then(|| format!("did you mean --listen {name}?"))
+}
+
 impl Setup {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
@@ -81,13 +93,9 @@ impl Setup {
         let Serve::Files(directory) = self.serving.serve() else {
             return Ok(());
         };
-        let name = directory.to_str().filter(|_| !directory.exists());
-        if let Some(verb) = name.filter(|name| is_verb(name)) {
-            let why = format!("no directory {verb}: the verb {verb} must come before all options");
-            return Err(why.into());
-        }
-        if let Some((name, verb)) = name.and_then(|name| Some((name, similar_verb(name)?))) {
-            return Err(format!("no directory {name}: did you mean the verb {verb}?").into());
+        let missing = directory.to_str().filter(|_| !directory.exists());
+        if let Some((name, meant)) = missing.and_then(|name| Some((name, meant_by(name)?))) {
+            return Err(format!("no directory {name}: {meant}").into());
         }
         self.files.of(directory).open()?;
         Ok(())
