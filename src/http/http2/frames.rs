@@ -72,8 +72,9 @@ pub(crate) struct Frames {
     read: RefCell<Scan>,
     written: RefCell<Scan>,
     client: RefCell<ClientState>,
-    /// `Some` while h2 reads a replay: the part of it that h2 has not read.
-    replay: RefCell<Option<Replay>>,
+    /// `Some` while h2 reads a replay: the part of it that h2 has not read. In a box, because a
+    /// connection at rest has none.
+    replay: RefCell<Option<Box<Replay>>>,
     credit: Cell<u32>,
     /// The bytes written that have not given a credit yet.
     unrewarded: Cell<u32>,
@@ -368,7 +369,7 @@ impl Frames {
     /// From now on h2 reads the replay, until [`Frames::end_replay`].
     pub(crate) fn begin_replay(&self) {
         let replay = self.client.borrow().replay(self.last_stream.get());
-        self.replay.replace(Some(replay));
+        self.replay.replace(Some(Box::new(replay)));
     }
 
     pub(crate) fn is_replaying(&self) -> bool {
