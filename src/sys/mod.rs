@@ -9,6 +9,7 @@ pub(crate) mod exec;
 pub(crate) mod fds;
 pub(crate) mod limits;
 pub(crate) mod listener;
+pub(crate) mod locks;
 pub(crate) mod memory;
 pub(crate) mod random;
 pub(crate) mod reap;

@@ -1,23 +1,17 @@
 //! Unix listeners (unix(7)) and their socket files.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{OpenOptions, Permissions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
-use nix::sys::stat::fstat;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::codec::record;
 use crate::sys::credentials::may_make;
-
-/// How often to try the lock of a path, if another server removes the lock file meanwhile. That
-/// server has just finished its start, so a second attempt is rare.
-const LOCK_ATTEMPTS: u32 = 16;
+use crate::sys::locks::{PathLock, is_at};
 
 /// The file of a Unix listener, which is removed when this is dropped.
 #[derive(Debug)]
@@ -36,14 +30,6 @@ pub(crate) struct Access {
     pub(crate) mode: u32,
     /// `None` for the group of the process.
     pub(crate) group: Option<u32>,
-}
-
-/// A lock (flock(2)) on a file beside the socket file, which is removed afterwards. A server holds
-/// it while it checks and binds a path, and while it removes its socket file.
-#[derive(Debug)]
-struct PathLock {
-    path: PathBuf,
-    _file: Flock<File>,
 }
 
 /// Makes a listening Unix socket. Replaces the socket file of a server that has ended. Fails if a
@@ -149,55 +135,9 @@ impl Drop for UnixFile {
     }
 }
 
-impl PathLock {
-    /// Fails at once if another server holds the lock: it will listen there soon, or is ending.
-    fn acquire(socket: &Path) -> io::Result<Self> {
-        let mut name = socket.as_os_str().to_owned();
-        name.push(".lock");
-        let path = PathBuf::from(name);
-        for _ in 0..LOCK_ATTEMPTS {
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-                .open(&path)?;
-            let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(file) => file,
-                Err((_, Errno::EWOULDBLOCK)) => break,
-                Err((_, error)) => return Err(error.into()),
-            };
-            if is_at(&*file, &path)? {
-                return Ok(Self { path, _file: file });
-            }
-        }
-        Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            "another server is starting or ending at this path",
-        ))
-    }
-}
-
-impl Drop for PathLock {
-    fn drop(&mut self) {
-        // Removes the file before the lock is released. If this fails, the next lock uses the file.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Whether `file` is still the file at `path`.
-fn is_at(file: impl AsFd, path: &Path) -> io::Result<bool> {
-    let open = fstat(file)?;
-    match path.symlink_metadata() {
-        Ok(there) => Ok((open.st_dev, open.st_ino) == (there.dev(), there.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixListener;
 
     use nix::fcntl::AT_FDCWD;
