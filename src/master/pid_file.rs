@@ -1,23 +1,30 @@
 //! The file with the master's pid.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
 
 use crate::codec::record;
+use crate::sys::locks::{self, PathLock, is_at};
 use crate::sys::random;
+
+/// The longest pid, and the end of its line.
+const LINE_MAX: u64 = 11;
 
 /// The master writes it when the listeners are bound. Dropping this removes it.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
-    line: String,
+    /// The file itself, which this master [holds](locks::hold), so that no other server replaces
+    /// it.
+    file: OwnedFd,
 }
 
-record!(PidFile { path, line });
+record!(PidFile { path, file });
 
 impl PidFile {
     /// In the next image: the same file if the path is the same, else a new one. The process is the
@@ -30,47 +37,53 @@ impl PidFile {
         }
     }
 
-    /// Replaces what is there: a file that was left means nothing, and a server that still runs on
-    /// the same address was found when the listeners were bound. A symbolic link is replaced
-    /// itself.
+    /// Replaces what is there, unless a server that runs holds it. The file of one that was killed
+    /// means nothing. A symbolic link is replaced itself.
     pub(crate) fn write(path: &Path) -> io::Result<Self> {
-        let line = format!("{}\n", std::process::id());
+        let _lock = PathLock::acquire(path)?;
+        if let Some(pid) = holder(path)? {
+            let why = format!("the server with process id {pid} runs and holds it");
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        }
         let new = new_name(path)?;
-        create(&new, &line)
-            // Renamed, so that a reader never sees half a number.
-            .and_then(|()| fs::rename(&new, path))
+        let file = create(&new)
+            // Renamed, so that a reader never sees half a number, or a file that is not held.
+            .and_then(|file| fs::rename(&new, path).map(|()| file))
             .inspect_err(|_| drop(fs::remove_file(&new)))?;
         Ok(Self {
             path: path.to_owned(),
-            line,
+            file: file.into(),
         })
     }
+}
 
-    /// Whether the file is still this master's. Another process may have put a link there, or a
-    /// FIFO, whose open(2) would wait for a writer.
-    fn is_ours(&self) -> io::Result<bool> {
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = options.open(&self.path)?;
-        if !file.metadata()?.is_file() {
-            return Ok(false);
-        }
-        let mut line = String::new();
-        // A longer line differs within this length.
-        let limit = self.line.len() as u64 + 1;
-        file.take(limit).read_to_string(&mut line)?;
-        Ok(line == self.line)
+/// The pid in the file at the path, if a process holds that file. There may be a link, or a FIFO,
+/// whose open(2) would wait for a writer. What cannot be read is no server's.
+fn holder(path: &Path) -> io::Result<Option<String>> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let Ok(file) = options.open(path) else {
+        return Ok(None);
+    };
+    if !locks::is_held(&file)? {
+        return Ok(None);
     }
+    let mut line = String::new();
+    file.take(LINE_MAX).read_to_string(&mut line)?;
+    Ok(Some(line.trim_end().to_owned()))
 }
 
 /// Other users may be able to write to the directory, so the file must be a new one: `O_EXCL` fails
 /// if the name exists, and follows no symbolic link (open(2)).
-fn create(new: &Path, line: &str) -> io::Result<()> {
+fn create(new: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o644);
-    options.open(new)?.write_all(line.as_bytes())
+    let mut file = options.open(new)?;
+    locks::hold(&file)?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(file)
 }
 
 /// A name in the same directory that no other user can guess.
@@ -84,8 +97,8 @@ fn new_name(path: &Path) -> io::Result<PathBuf> {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Another master may have written its own file by now.
-        if matches!(self.is_ours(), Ok(true))
+        // Another process may have put its own file there.
+        if matches!(is_at(&self.file, &self.path), Ok(true))
             && let Err(error) = fs::remove_file(&self.path)
         {
             tracing::warn!(path = %self.path.display(), %error, "the pid file stays");
@@ -103,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_the_pid_and_is_removed_unless_another_has_written_it() {
+    fn it_holds_the_pid_and_is_removed_unless_another_has_replaced_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("server.pid");
         let file = PidFile::write(&path).expect("writable");
@@ -116,9 +129,30 @@ mod tests {
         drop(file);
         assert!(!path.exists());
         let file = PidFile::write(&path).expect("writable");
-        fs::write(&path, "1\n").expect("writable");
+        fs::remove_file(&path).expect("it is ours");
+        fs::write(&path, format!("{pid}\n")).expect("writable");
         drop(file);
         assert!(path.exists());
+    }
+
+    /// As after a server was killed, the second time.
+    #[test]
+    fn it_is_replaced_only_if_no_process_holds_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("server.pid");
+        let held = PidFile::write(&path).expect("writable");
+        let error = PidFile::write(&path).expect_err("it is held").to_string();
+        let why = format!("process id {} runs", std::process::id());
+        assert!(error.contains(&why), "{error}");
+        drop(held);
+        fs::write(&path, "1\n").expect("writable");
+        let reader = File::open(&path).expect("there");
+        let locked = nix::fcntl::Flock::lock(reader, nix::fcntl::FlockArg::LockShared);
+        let _reader = locked.expect("any user who may read the file can do that");
+        let _file = PidFile::write(&path).expect("nobody holds it");
+        assert_ne!(fs::read_to_string(&path).expect("there"), "1\n");
+        let left = fs::read_dir(dir.path()).expect("a directory");
+        assert_eq!(left.count(), 1);
     }
 
     #[test]
@@ -139,7 +173,6 @@ mod tests {
         drop(file);
         assert!(path.exists(), "the FIFO is another's");
         let file = PidFile::write(&path).expect("it replaces the FIFO");
-        fs::write(&precious, &file.line).expect("writable");
         fs::remove_file(&path).expect("it is ours");
         symlink(&precious, &path).expect("a new name");
         drop(file);

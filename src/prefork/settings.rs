@@ -303,7 +303,8 @@ impl Prefork {
     }
 
     /// File that the master writes its pid to when the addresses are bound. It removes the file at
-    /// the end.
+    /// the end. While it runs, it holds a lock on the file: no other server with this file starts.
+    /// The file of a master that was killed is replaced.
     ///
     /// Default: none.
     #[must_use]

@@ -1,4 +1,4 @@
-//! Locks of files: flock(2).
+//! Locks of files: flock(2), and fcntl(2) for a lock that only those who may write can hinder.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::libc;
 use nix::sys::stat::fstat;
 
@@ -68,4 +68,34 @@ pub(crate) fn is_at(file: impl AsFd, path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Holds the file for as long as this description of it is open (`F_OFD_SETLK`): over an exec too,
+/// and in no process that has opened the file itself.
+pub(crate) fn hold(file: impl AsFd) -> io::Result<()> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK)))?;
+    Ok(())
+}
+
+/// Whether a process [holds](hold) the file. Users who may only read the file cannot hold it: they
+/// can lock it for reading, which is not looked for here.
+pub(crate) fn is_held(file: impl AsFd) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_RDLCK);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+    Ok(lock.l_type == kind(libc::F_WRLCK))
+}
+
+fn whole_file(lock: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind(lock),
+        l_whence: kind(libc::SEEK_SET),
+        l_start: 0,
+        l_len: 0,
+        // A lock of a description has none.
+        l_pid: 0,
+    }
+}
+
+fn kind(constant: libc::c_int) -> libc::c_short {
+    libc::c_short::try_from(constant).expect("the fields of a lock are so short")
 }

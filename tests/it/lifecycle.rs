@@ -18,6 +18,7 @@ tests! {
     a_reload_makes_a_removed_socket_file_again,
     several_addresses_and_shared_listeners_are_served,
     the_pid_file_exists_as_long_as_the_master,
+    a_second_server_with_the_pid_file_does_not_start,
     a_reload_replaces_every_worker_and_refuses_no_connection,
     a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why,
     an_abandoned_reload_announces_its_own_reason_and_respawns_no_worker,
@@ -127,6 +128,42 @@ fn the_pid_file_exists_as_long_as_the_master() {
     assert_eq!(pid.trim(), server.pid.to_string());
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
+    assert!(!path.exists());
+}
+
+/// Also after a reload and an upgrade of the first one; but one that was killed holds nothing.
+fn a_second_server_with_the_pid_file_does_not_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("pid");
+    let text = path.to_str().expect("text");
+    let start = || Server::start(&["--workers", "1", "--pid-file", text, "--respond", "hi"]);
+    let mut server = start();
+    server.address();
+    let refuse_a_second = |first: &Server| {
+        let mut second = binary();
+        let arguments = ["--listen", "127.0.0.1:0", "--pid-file", text, "--echo"];
+        let ended = second.args(arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        let why = format!("pid file {text}: the server with process id {}", first.pid);
+        assert!(said.contains(&why), "{said}");
+        let pid = std::fs::read_to_string(&path).expect("it is there");
+        assert_eq!(pid.trim(), first.pid.to_string());
+    };
+    refuse_a_second(&server);
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    refuse_a_second(&server);
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    refuse_a_second(&server);
+    server.signal(Signal::SIGKILL);
+    server.end();
+    let mut next = start();
+    next.address();
+    refuse_a_second(&next);
+    next.signal(Signal::SIGTERM);
+    assert_eq!(next.end().code, Some(0));
     assert!(!path.exists());
 }
 

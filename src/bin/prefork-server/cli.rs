@@ -206,7 +206,7 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::mode)]
     pub(crate) unix_mode: u32,
 
-    /// Write the master's process id to this file
+    /// Write the master's process id to this file. Another server with this file does not start
     #[arg(long, value_name = "PATH", env = "PREFORK_PID_FILE")]
     pub(crate) pid_file: Option<PathBuf>,
 
