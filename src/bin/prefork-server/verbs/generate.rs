@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use clap::{Command, CommandFactory};
+use clap::{Command, CommandFactory, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
@@ -72,10 +72,20 @@ fn fish(script: &str) -> String {
     let is_verb = format!("    if contains -- \"$cmd[1]\" {verbs}\n");
     let name = "-n \"__fish_prefork_server_needs_command\" -a ";
     let name_as_first_word = "-n \"test (count (commandline -opc)) = 1\" -a ";
-    script
+    let script = script
         .replacen("    or return\n", "    or return 0\n", 1)
         .replacen("    if set -q argv[1]\n", &is_verb, 1)
-        .replace(name, name_as_first_word)
+        .replace(name, name_as_first_word);
+    script + &shells_for_fish()
+}
+
+/// clap_complete writes no values of arguments without a name for fish, which then offers files.
+fn shells_for_fish() -> String {
+    let shells = Shell::value_variants().iter().map(Shell::to_string);
+    let shells = shells.collect::<Vec<_>>().join(" ");
+    let is_next = "__fish_prefork_server_using_subcommand generate; \
+                   and __fish_seen_subcommand_from completions";
+    format!("complete -c {NAME} -n \"{is_next}\" -f -a \"{shells}\"\n")
 }
 
 /// Writes `prefork-server.1` and a page for each verb, such as `prefork-server-logs-reopen.1`.
@@ -175,14 +185,16 @@ mod tests {
 
     /// Without fish it tests nothing.
     #[test]
-    fn fish_offers_verbs_as_the_first_word_only() {
+    fn fish_offers_what_can_follow() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("prefork-server.fish");
         fs::write(&path, completions(Shell::Fish)).unwrap();
+        fs::write(directory.path().join("completions.file"), "").unwrap();
         let offers = |line: &str| {
             let script = format!("source {}; complete -C '{line}'", path.display());
             let mut fish = std::process::Command::new("fish");
             let fish = fish.args(["--no-config", "-c", &script]);
+            let fish = fish.current_dir(directory.path());
             let output = fish.env("HOME", directory.path()).output().ok()?;
             Some(String::from_utf8(output.stdout).unwrap())
         };
@@ -195,6 +207,13 @@ mod tests {
             ("prefork-server reload --drain-t", "--drain-timeout", false),
             ("prefork-server public --drain-t", "--drain-timeout", true),
             ("prefork-server --echo reload --w", "--wait", false),
+            ("prefork-server generate completions ", "fish", true),
+            (
+                "prefork-server generate completions ",
+                "completions.file",
+                false,
+            ),
+            ("prefork-server generate man comp", "completions.file", true),
         ] {
             let Some(offered) = offers(line) else {
                 eprintln!("fish is not installed");
