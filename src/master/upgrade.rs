@@ -42,7 +42,7 @@ use crate::master::{KEPT_MAX, Master, Setup, hang};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
 use crate::status::is_dry_run;
-use crate::supervisor::{Abandoned, Event, Pause, PreStop, Supervisor};
+use crate::supervisor::{Abandoned, Event, Pause, Policy, PreStop, Snapshot, Supervisor, Time};
 use crate::sys::credentials::Credentials;
 use crate::sys::signals::Signals;
 use crate::sys::{exec, limits};
@@ -288,7 +288,7 @@ pub(super) fn resume(
             respawning: state.respawning,
             scoreboard,
         },
-        supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
+        supervisor: supervisor(state.supervisor, policy(&config, workers), epoch),
         pre_stop: pre_stop(state.pause, &config),
         clock: Clock::starting_at(epoch),
         signals,
@@ -322,6 +322,18 @@ pub(super) fn resume(
     }
     master.take_over(state.commands);
     Ok(master)
+}
+
+/// A number of workers that an operator has chosen stays.
+fn supervisor(left: Snapshot, policy: Policy, epoch: Time) -> Supervisor {
+    let (configured, workers) = (policy.workers, left.workers_after(policy.workers));
+    if workers != configured {
+        tracing::warn!(
+            "there are {workers} workers, as a signal or a verb has asked for, and not \
+             {configured}, as the settings say; a restart changes that"
+        );
+    }
+    Supervisor::resume(left, policy, epoch)
 }
 
 fn raise_limits() {
@@ -380,7 +392,7 @@ fn take_scoreboard(
 mod tests {
     use super::*;
     use crate::policy::Stop;
-    use crate::supervisor::{Passage, Time};
+    use crate::supervisor::Passage;
 
     #[test]
     fn a_pause_is_as_long_in_the_next_image() {

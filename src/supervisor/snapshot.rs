@@ -42,6 +42,14 @@ impl Snapshot {
         self.workers
     }
 
+    /// How many slots there are to be if the policy of the next image asks for so many.
+    pub(crate) fn workers_after(&self, configured: NonZeroU16) -> NonZeroU16 {
+        match self.workers == self.configured {
+            true => configured,
+            false => self.workers,
+        }
+    }
+
     /// Whether each slot has an entry, and there are not too many of them.
     fn has_its_entries(&self) -> bool {
         let entries = usize::from(self.workers.get())..=usize::from(MAX_WORKERS.get());
@@ -70,19 +78,14 @@ impl Supervisor {
     /// Goes on where the supervisor of the image before stopped, with the same workers, and reloads
     /// every slot to this image. The canary runs this image already, so it gets its slot at once.
     pub(crate) fn resume(snapshot: Snapshot, policy: Policy, now: Time) -> Self {
+        let wanted = snapshot.workers_after(policy.workers);
         let Snapshot {
-            configured,
             workers,
             mut crashes,
             canary,
             ..
         } = snapshot;
         crashes.truncate(policy.crash_limit);
-        let wanted = if workers == configured {
-            policy.workers
-        } else {
-            workers
-        };
         let mut supervisor = Self {
             now: now.max(snapshot.now),
             phase: Phase::Serving,

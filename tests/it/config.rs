@@ -25,6 +25,7 @@ tests! {
     a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it,
     a_file_that_has_become_a_fifo_abandons_the_reload,
     an_upgrade_reads_the_file_again,
+    a_resize_outlives_a_reload_and_an_upgrade_and_both_say_so,
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     an_address_that_is_given_twice_is_refused_by_its_settings,
     a_check_does_not_disturb_a_server_that_runs,
@@ -144,6 +145,27 @@ fn an_upgrade_reads_the_file_again() {
     server.wait("reload_finished");
     // An old worker may still accept until it has heard of the drain.
     until(|| get(address, "/").body == "black");
+}
+
+fn a_resize_outlives_a_reload_and_an_upgrade_and_both_say_so() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"hi\""));
+    let mut server = start(&file);
+    server.address();
+    server.signal(Signal::SIGTTIN);
+    assert_eq!(server.wait("resized")["workers"], 3);
+    fs::write(&file, "workers = 4\nrespond = \"hi\"").expect("it is ours");
+    for (signal, said) in [
+        (Signal::SIGHUP, "or in an upgrade if no signal or verb has"),
+        (
+            Signal::SIGUSR2,
+            "there are 3 workers, as a signal or a verb has",
+        ),
+    ] {
+        server.signal(signal);
+        server.wait("reload_finished");
+        until(|| server.workers().len() == 3);
+        assert!(server.log().contains(said), "{}", server.log());
+    }
 }
 
 fn a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade() {

@@ -224,8 +224,9 @@ impl Hooks for Console {
         };
         let (new, kept) = new.for_workers_after(old);
         for option in kept {
+            let when = when_changed(&option);
             tracing::warn!(
-                "the option {option} in {} changes in an upgrade or a restart only",
+                "the option {option} in {} changes in {when}",
                 new.path.display()
             );
         }
@@ -263,6 +264,16 @@ impl Hooks for Console {
         if let Some(log) = self.log.get() {
             log.reopen();
         }
+    }
+}
+
+/// When a master takes another value of an option.
+fn when_changed(option: &str) -> &'static str {
+    match option {
+        "workers" => {
+            "a restart only, or in an upgrade if no signal or verb has changed their number"
+        }
+        _ => "an upgrade or a restart only",
     }
 }
 
