@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::codec::record;
+use crate::http::http2::own_settings::Told;
 use crate::http::http2::scan::{PAYLOAD_MAX, WINDOW, WINDOW_MAX};
-use crate::http::http2::stream_windows::Told;
 
 /// The longest payload that a client may announce (RFC 9113 6.5.2).
 const ANNOUNCED_PAYLOAD_MAX: u32 = (1 << 24) - 1;

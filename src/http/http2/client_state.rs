@@ -6,12 +6,12 @@ use bytes::Bytes;
 use crate::http::conn::preface::PREFACE;
 use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::header_table::{HeaderTable, TABLE_SIZE};
+use crate::http::http2::own_settings::Told;
 use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADER_TABLE_SIZE, HEADERS, Header,
     INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, PADDED, PAYLOAD_MAX, PRIORITY, PUSH_PROMISE, SETTINGS,
     WINDOW, WINDOW_MAX, WINDOW_UPDATE, setting, write_frame,
 };
-use crate::http::http2::stream_windows::Told;
 
 /// The limit of an incomplete header block. h2 takes no more from a client that it serves on.
 const BLOCK_MAX: usize = 128 * 1024;

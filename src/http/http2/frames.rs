@@ -19,10 +19,10 @@ use crate::http::http2::announced::Announced;
 use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::client_state::{ClientState, Replay};
 use crate::http::http2::goaway::{GoAway, goaway};
+use crate::http::http2::own_settings::{Begins, OwnSettings, Told};
 use crate::http::http2::scan::{
     CONTINUATION, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM, Scan,
 };
-use crate::http::http2::stream_windows::{Begins, StreamWindows, Told};
 use crate::http::http2::waiting::{NewStreams, WORKER_MAX, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
@@ -86,7 +86,7 @@ pub(crate) struct Frames {
     balance: Cell<Balance>,
     goaway: RefCell<GoAway>,
     new_streams: RefCell<NewStreams>,
-    windows: RefCell<StreamWindows>,
+    own_settings: RefCell<OwnSettings>,
     /// How many bytes of this connection the worker counts as waiting.
     counted: Cell<usize>,
     /// How many streams the client has begun in this round.
@@ -144,7 +144,7 @@ impl Frames {
             balance: Cell::new(Balance::NotExceeded),
             goaway: RefCell::new(GoAway::NotSent),
             new_streams: RefCell::default(),
-            windows: RefCell::new(StreamWindows::new(told)),
+            own_settings: RefCell::new(OwnSettings::new(told)),
             counted: Cell::new(0),
             begun_in_round: Cell::new(0),
             short_data: Cell::new(0),
@@ -158,7 +158,7 @@ impl Frames {
         self.last_read.set(self.registry.now());
         self.new_streams.borrow_mut().was_read(bytes.len());
         let mut client = self.client.borrow_mut();
-        let mut windows = self.windows.borrow_mut();
+        let mut own_settings = self.own_settings.borrow_mut();
         let mut read = self.read.borrow_mut();
         read.read(bytes, ClientState::wants_read, |frame, payload| {
             let before = self.last_stream.get();
@@ -168,14 +168,14 @@ impl Frames {
                 true => Begins::Stream,
                 false => Begins::Nothing,
             };
-            windows.read(frame, begins);
+            own_settings.read(frame, begins);
             client.read(frame, payload);
         });
     }
 
     /// What h2 announces. A client that another server has told more knows that.
     pub(crate) fn announced(&self) -> Announced {
-        let told = self.windows.borrow().told();
+        let told = self.own_settings.borrow().told();
         Announced::by(&self.registry.http).after(told.announced)
     }
 
@@ -192,7 +192,7 @@ impl Frames {
             .set((bytes % BYTES_PER_CREDIT as usize) as u32);
         self.give(u32::try_from(credit).unwrap_or(u32::MAX));
         let mut client = self.client.borrow_mut();
-        let mut windows = self.windows.borrow_mut();
+        let mut own_settings = self.own_settings.borrow_mut();
         let mut written = self.written.borrow_mut();
         let mut left = count;
         for buf in bufs {
@@ -204,7 +204,7 @@ impl Frames {
                 if frame.kind == RST_STREAM {
                     self.charge_reset(payload);
                 }
-                windows.wrote(frame);
+                own_settings.wrote(frame);
                 client.wrote(frame, payload);
             });
         }
@@ -251,7 +251,7 @@ impl Frames {
     pub(crate) fn hold_new_streams(&self) {
         self.new_streams.borrow_mut().hold();
         if self.client.borrow().is_complete() {
-            self.windows.borrow_mut().close_new();
+            self.own_settings.borrow_mut().close_new_windows();
         }
     }
 
@@ -288,13 +288,13 @@ impl Frames {
     pub(crate) fn hold_input(&self) -> bool {
         self.goaway.borrow().is_awaited()
             || self.new_streams_wait()
-            || self.windows.borrow().are_unacknowledged()
+            || self.own_settings.borrow().are_unacknowledged()
     }
 
     /// The frames that follow what h2 has written. Empty if that is a part of a frame.
     pub(crate) fn take_added(&self) -> Vec<u8> {
         match self.written.borrow().is_between_frames() {
-            true => self.windows.borrow_mut().take_unwritten(),
+            true => self.own_settings.borrow_mut().take_unwritten(),
             false => Vec::new(),
         }
     }
@@ -306,7 +306,7 @@ impl Frames {
             return Admitted::Bytes(input.len());
         };
         let part = match self.new_streams.borrow().unseen(begin) {
-            Some(unseen) => (self.windows.borrow_mut()).take_acknowledgements(input, unseen),
+            Some(unseen) => (self.own_settings.borrow_mut()).take_acknowledgements(input, unseen),
             None => 0,
         };
         let before_acknowledgement = self.goaway.borrow_mut().hold(input, begin);
@@ -348,7 +348,7 @@ impl Frames {
         let header_size_max = self.registry.http.max_header_size;
         self.read.borrow().is_between_frames()
             && self.written.borrow().is_between_frames()
-            && self.windows.borrow().are_written()
+            && self.own_settings.borrow().are_written()
             && self.client.borrow().can_be_replayed(header_size_max)
     }
 
@@ -356,14 +356,14 @@ impl Frames {
     /// [can be replayed](Self::can_be_replayed).
     pub(crate) fn record(&self, has_requested: bool) -> ClientRecord {
         let client = self.client.borrow();
-        let told = self.windows.borrow().told();
+        let told = self.own_settings.borrow().told();
         client.record(told, self.last_stream.get(), has_requested)
     }
 
     /// Gives memory back that is not needed while the connection rests.
     pub(crate) fn shrink(&self) {
         self.client.borrow_mut().shrink();
-        self.windows.borrow_mut().shrink();
+        self.own_settings.borrow_mut().shrink();
     }
 
     /// From now on h2 reads the replay, until [`Frames::end_replay`].
@@ -410,9 +410,9 @@ impl Frames {
         let announced = self.announced();
         let mut client = self.client.borrow_mut();
         let mut frames = client.grant(announced.connection_window);
-        let mut windows = self.windows.borrow_mut();
-        windows.announce(announced);
-        frames.append(&mut windows.take_unwritten());
+        let mut own_settings = self.own_settings.borrow_mut();
+        own_settings.announce(announced);
+        frames.append(&mut own_settings.take_unwritten());
         replay.next.is_empty().then_some(frames)
     }
 

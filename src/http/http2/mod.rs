@@ -17,7 +17,7 @@
 //! A connection without an open stream can also go on in another server, which gets the
 //! [`client_record`] and the bytes that were read and not processed. While a connection is to move
 //! and streams are open, new ones wait ([`waiting`]), for a short time, and the client keeps their
-//! bodies ([`stream_windows`]). The next server begins with a connection at rest. If it announces
+//! bodies ([`own_settings`]). The next server begins with a connection at rest. If it announces
 //! more than the one before, it tells the client ([`announced`]).
 //!
 //! [`ConnState`]: crate::http::registry::state::ConnState
@@ -34,12 +34,12 @@ pub(crate) mod header_table;
 pub(crate) mod hyper_connection;
 pub(crate) mod hyper_stream;
 pub(crate) mod kept_bodies;
+pub(crate) mod own_settings;
 pub(crate) mod protocol;
 pub(crate) mod response;
 pub(crate) mod rest;
 pub(crate) mod scan;
 pub(crate) mod spawner;
-pub(crate) mod stream_windows;
 pub(crate) mod streams;
 pub(crate) mod tasks;
 pub(crate) mod tracked_body;

@@ -1,12 +1,13 @@
-//! The windows of streams while a connection is to move (RFC 9113 6.9.2).
+//! Settings that the server tells a client itself, beside those of h2: for the windows of streams
+//! while a connection is to move (RFC 9113 6.9.2), and after the move.
 //!
-//! New streams wait then. Their bodies would fill the window of the connection, and the rest of
-//! open uploads could not come any more. So the server sets the initial window to 0 if there are
-//! any. They keep what they had: each gets the difference. The next server sets the initial window
-//! back, or tells the client its own settings. If the connection stays, each new upload gets a
-//! window of its own.
+//! While it is to move, new streams wait. Their bodies would fill the window of the connection, and
+//! the rest of open uploads could not come any more. So the server sets the initial window to 0 if
+//! there are any. They keep what they had: each gets the difference. The next server sets the
+//! initial window back, or tells the client its own limits. If the connection stays, each new
+//! upload gets a window of its own.
 //!
-//! h2 knows nothing of that: it reads no acknowledgement of these settings.
+//! h2 knows nothing of these settings: it reads no acknowledgement of them.
 
 use bytes::BytesMut;
 
@@ -18,9 +19,9 @@ use crate::http::http2::scan::{
     setting, write_frame,
 };
 
-/// What a client may send on its streams.
+/// What the client was told, and what it is to be told next.
 #[derive(Debug)]
-pub(crate) struct StreamWindows {
+pub(crate) struct OwnSettings {
     told: Told,
     /// Streams whose requests have not come to their ends.
     uploads: Vec<u32>,
@@ -78,7 +79,7 @@ pub(crate) enum Begins {
     Nothing,
 }
 
-impl StreamWindows {
+impl OwnSettings {
     pub(crate) fn new(told: Told) -> Self {
         Self {
             told,
@@ -138,7 +139,7 @@ impl StreamWindows {
 
     /// From now on the client sends no bodies of streams that it opens, if others need the window
     /// of the connection.
-    pub(crate) fn close_new(&mut self) {
+    pub(crate) fn close_new_windows(&mut self) {
         if self.told.initial == Initial::Announced && !self.uploads.is_empty() {
             self.tell(Initial::Zero, &[setting(INITIAL_WINDOW_SIZE, 0)]);
             self.unwritten().granted = self.uploads.clone();
@@ -252,7 +253,7 @@ mod tests {
         for piece in 1..=sent.len() {
             let mut told = Told::first(NINE);
             told.unacknowledged = 2;
-            let mut windows = StreamWindows::new(told);
+            let mut settings = OwnSettings::new(told);
             let (mut input, mut scan) = (BytesMut::new(), Scan::between_frames());
             let mut read = Vec::new();
             for bytes in sent.chunks(piece) {
@@ -262,13 +263,13 @@ mod tests {
                     read.extend_from_slice(&input.split());
                     continue;
                 };
-                let part = windows.take_acknowledgements(&mut input, begin);
+                let part = settings.take_acknowledgements(&mut input, begin);
                 let taken = input.split_to(input.len() - part);
                 scan.read(&taken, |_| false, |_, _| ());
                 read.extend_from_slice(&taken);
             }
             assert_eq!(read, expected, "in pieces of {piece}");
-            assert!(input.is_empty() && !windows.are_unacknowledged());
+            assert!(input.is_empty() && !settings.are_unacknowledged());
         }
     }
 
@@ -286,44 +287,44 @@ mod tests {
             flags: END_STREAM,
             ..begin(stream)
         };
-        let mut windows = StreamWindows::new(Told::first(NINE));
-        windows.close_new();
-        assert!(windows.are_written(), "no upload needs the window");
+        let mut settings = OwnSettings::new(Told::first(NINE));
+        settings.close_new_windows();
+        assert!(settings.are_written(), "no upload needs the window");
         for stream in [1, 3, 5, 7, 9] {
-            windows.read(&begin(stream), Begins::Stream);
+            settings.read(&begin(stream), Begins::Stream);
         }
-        windows.read(&end(DATA, 1), Begins::Nothing);
-        windows.read(&end(HEADERS, 5), Begins::Nothing);
-        windows.read(&end(RST_STREAM, 9), Begins::Nothing);
-        windows.read(&begin(9), Begins::Nothing);
-        windows.wrote(&end(RST_STREAM, 3));
-        windows.close_new();
+        settings.read(&end(DATA, 1), Begins::Nothing);
+        settings.read(&end(HEADERS, 5), Begins::Nothing);
+        settings.read(&end(RST_STREAM, 9), Begins::Nothing);
+        settings.read(&begin(9), Begins::Nothing);
+        settings.wrote(&end(RST_STREAM, 3));
+        settings.close_new_windows();
         let mut expected = Vec::new();
         write_frame(&mut expected, SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
         write_frame(&mut expected, WINDOW_UPDATE, 0, 7, &[0, 0, 0, 9]);
-        windows.wrote(&Header {
+        settings.wrote(&Header {
             flags: 0,
             ..begin(7)
         });
-        assert!(windows.take_unwritten().is_empty(), "within a head");
-        windows.wrote(&Header {
+        assert!(settings.take_unwritten().is_empty(), "within a head");
+        settings.wrote(&Header {
             kind: CONTINUATION,
             ..begin(7)
         });
-        assert_eq!(windows.take_unwritten(), expected);
+        assert_eq!(settings.take_unwritten(), expected);
         for stream in [11, 13] {
-            windows.read(&begin(stream), Begins::Stream);
+            settings.read(&begin(stream), Begins::Stream);
         }
-        windows.wrote(&end(RST_STREAM, 13));
-        windows.close_new();
+        settings.wrote(&end(RST_STREAM, 13));
+        settings.close_new_windows();
         let mut expected = Vec::new();
         write_frame(&mut expected, WINDOW_UPDATE, 0, 11, &[0, 0, 0, 9]);
-        assert_eq!(windows.take_unwritten(), expected);
-        windows.announce(NINE);
+        assert_eq!(settings.take_unwritten(), expected);
+        settings.announce(NINE);
         let mut expected = Vec::new();
         write_frame(&mut expected, SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 9]);
-        assert_eq!(windows.take_unwritten(), expected);
-        windows.announce(NINE);
-        assert!(windows.are_written());
+        assert_eq!(settings.take_unwritten(), expected);
+        settings.announce(NINE);
+        assert!(settings.are_written());
     }
 }

@@ -18,7 +18,7 @@ const HEADS_MAX: usize = 256 * 1024;
 pub(crate) const WORKER_MAX: usize = 64 * 1024 * 1024;
 
 /// Limit of bytes that wait. The client sends as much as its window allows until it knows that it
-/// is to [keep bodies](crate::http::http2::stream_windows).
+/// is to [keep bodies](crate::http::http2::own_settings).
 fn waiting_max(connection_window: u32) -> usize {
     let bodies_max = READ_AHEAD_MAX - HEADS_MAX - READ_AT_ONCE;
     HEADS_MAX + bodies_max.min(connection_window as usize)
