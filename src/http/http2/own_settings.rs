@@ -43,8 +43,8 @@ struct Unwritten {
 pub(crate) struct Told {
     pub(crate) announced: Announced,
     initial: Initial,
-    /// How many SETTINGS frames it has not acknowledged.
-    unacknowledged: u8,
+    /// How many SETTINGS frames it has not acknowledged. Each move adds two at most.
+    unacknowledged: u16,
 }
 
 record!(Told {
@@ -271,6 +271,24 @@ mod tests {
             assert_eq!(read, expected, "in pieces of {piece}");
             assert!(input.is_empty() && !settings.are_unacknowledged());
         }
+    }
+
+    /// Those of 1000 moves. What comes after them acknowledges other settings.
+    #[test]
+    fn a_client_may_acknowledge_the_settings_of_many_moves_at_once() {
+        let mut settings = OwnSettings::new(Told::first(NINE));
+        let ten = Announced {
+            max_streams: 10,
+            ..NINE
+        };
+        let mut input = BytesMut::new();
+        for announced in [ten, NINE].repeat(500) {
+            settings = OwnSettings::new(settings.told());
+            settings.announce(announced);
+            input.extend_from_slice(&[0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0]);
+        }
+        assert_eq!(settings.take_acknowledgements(&mut input, 0), 0);
+        assert!(input.is_empty() && !settings.are_unacknowledged());
     }
 
     /// In what order they are opened and closed, before and while the initial window is 0.
