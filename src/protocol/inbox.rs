@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use nix::errno::Errno;
 use tokio::io::unix::AsyncFd;
 use zeroize::Zeroize;
 
@@ -133,7 +134,7 @@ impl Sender {
     }
 
     /// Sends a connection. The caller drops its own descriptor then. `WouldBlock` if there is no
-    /// room.
+    /// room: in the inbox, or for more descriptors of this user in all sockets.
     pub(crate) fn send(&self, connection: impl AsFd, note: &Note) -> io::Result<()> {
         let Moved {
             tls,
@@ -157,11 +158,20 @@ impl Sender {
         };
         let fds = iter::once(connection.as_fd()).chain(file.as_ref().map(AsFd::as_fd));
         let fds: Vec<_> = fds.map(|fd| fd.as_raw_fd()).collect();
-        let sent = fds::send(&self.0, &message, &fds);
+        let sent = fds::send(&self.0, &message, &fds).map_err(or_no_room);
         if tls.is_some() {
             message.as_mut_slice().zeroize();
         }
         sent
+    }
+}
+
+/// The kernel sends no descriptor for a user who has as many in sockets as a process may have open
+/// (unix(7), `ETOOMANYREFS`). No socket tells when that is over.
+fn or_no_room(error: io::Error) -> io::Error {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ETOOMANYREFS) => io::ErrorKind::WouldBlock.into(),
+        _ => error,
     }
 }
 

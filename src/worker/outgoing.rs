@@ -27,6 +27,9 @@ use crate::worker::sharing::{Share, Siblings};
 /// this time the connections that could not be sent may have one more request and linger.
 const RESERVE: Duration = Duration::from_secs(1);
 
+/// When to try again at the latest. The kernel may send no descriptor although the inbox has room.
+const RETRY: Duration = Duration::from_millis(100);
+
 /// Sends connections to the slot's inbox, one after the other, or to another slot's inbox.
 pub(crate) struct Outgoing {
     sender: Sender,
@@ -124,9 +127,13 @@ impl Outgoing {
         };
         let mut closing = pin!(self.drain.clone().closing());
         let mut too_late = pin!(sleep(left));
+        let mut retry = pin!(sleep(RETRY));
         poll_fn(|cx| {
             if closing.as_mut().poll(cx).is_ready() || too_late.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(InboxState::GivenUp));
+            }
+            if retry.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(InboxState::InUse));
             }
             // Clears the readiness, which may be older than the failed send.
             writable.poll_write_ready(cx).map_ok(|mut ready| {
@@ -335,6 +342,18 @@ mod tests {
             let (_client, connection) = fixture.connection().await;
             let another = Rc::clone(&fixture.outgoing).hand_over(connection, Moved::default());
             assert!(another.await.is_err(), "it does not wait");
+        });
+    }
+
+    /// The kernel tells nothing when it sends descriptors again: the inbox has room all the time.
+    #[test]
+    fn a_send_is_tried_again_although_the_inbox_tells_nothing() {
+        run(async {
+            let fixture = Fixture::new(LONG);
+            for _ in 0..3 {
+                let state = fixture.outgoing.wait_writable(20 * RESERVE).await;
+                assert_eq!(state.expect("a runtime"), InboxState::InUse);
+            }
         });
     }
 

@@ -251,3 +251,10 @@ fn an_inbox_and_the_bytes_of_a_message_have_a_limit() {
         assert!(count > 100, "{count}");
     });
 }
+
+#[test]
+fn too_many_descriptors_in_all_sockets_are_no_room() {
+    let kind = |errno: Errno| or_no_room(errno.into()).kind();
+    assert_eq!(kind(Errno::ETOOMANYREFS), io::ErrorKind::WouldBlock);
+    assert_eq!(kind(Errno::EPIPE), io::ErrorKind::BrokenPipe);
+}
