@@ -1,11 +1,13 @@
 //! Connections that the kernel keeps until their first byte comes.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use socket2::SockRef;
 
 use crate::client::Client;
 use crate::handover::{Over, settled};
@@ -76,7 +78,8 @@ fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
     let mut server = Server::start(&["--respond", "hi", "--workers", "1"]);
     let address = server.address();
     let mut kept = kept_in_a_rush(address, || server.signal(Signal::SIGTERM));
-    until(|| state(address, &kept).as_deref() == Some(ESTABLISHED));
+    server.wait("draining");
+    assert_eq!(state(address, &kept).as_deref(), Some(ESTABLISHED));
     assert_eq!(kept.get("/").body, "hi");
     assert_eq!(server.end().code, Some(0));
 }
@@ -84,13 +87,18 @@ fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
 /// A connection that the kernel keeps because its worker has a rush. The rush ends after `then`.
 fn kept_in_a_rush(address: SocketAddr, then: impl FnOnce()) -> Client {
     let over = AtomicBool::new(false);
+    // Some at a time, so that the worker has many to accept whenever it gets the CPU.
     let rush = || {
         while !over.load(Ordering::Relaxed) {
-            assert_eq!(Client::connect(address).get("/").body, "hi");
+            let mut clients: Vec<_> = (0..32).map(|_| connect_and_reset(address)).collect();
+            clients.iter_mut().for_each(|client| client.ask("/"));
+            for client in &mut clients {
+                assert_eq!(client.response().body, "hi");
+            }
         }
     };
     thread::scope(|scope| {
-        for _ in 0..8 {
+        for _ in 0..2 {
             scope.spawn(rush);
         }
         let _over = Over(&over);
@@ -100,6 +108,15 @@ fn kept_in_a_rush(address: SocketAddr, then: impl FnOnce()) -> Client {
         then();
         kept
     })
+}
+
+/// A client that resets its connection at the end. The kernel forgets it at once: the table of
+/// connections stays short, in which the others are looked up.
+fn connect_and_reset(address: SocketAddr) -> Client {
+    let stream = TcpStream::connect(address).expect("the server accepts");
+    let socket = SockRef::from(&stream);
+    socket.set_linger(Some(Duration::ZERO)).expect("a socket");
+    Client::from_stream(stream).expect("a socket")
 }
 
 /// Whether a connection on which nothing was sent is not even in the queue of its listener when a
