@@ -23,6 +23,7 @@ use crate::http::http2::own_settings::{Begins, OwnSettings, Told};
 use crate::http::http2::scan::{
     CONTINUATION, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM, Scan,
 };
+use crate::http::http2::unanswered::Unanswered;
 use crate::http::http2::waiting::{NewStreams, WORKER_MAX, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
@@ -97,6 +98,7 @@ pub(crate) struct Frames {
     written_data: Cell<u32>,
     /// When bytes were read last.
     last_read: Cell<Tick>,
+    pub(crate) unanswered: Unanswered,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,6 +152,7 @@ impl Frames {
             short_data: Cell::new(0),
             written_data: Cell::new(0),
             last_read: Cell::new(registry.now()),
+            unanswered: Unanswered::default(),
         }
     }
 
@@ -417,6 +420,7 @@ impl Frames {
     }
 
     fn count(&self, frame: &Header) {
+        self.unanswered.add();
         self.is_in_head.set(frame.leaves_head_open());
         match *frame {
             Header {

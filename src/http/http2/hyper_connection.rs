@@ -445,8 +445,8 @@ fn builder(http: &Http, announced: Announced, spawner: Spawner) -> Builder<Spawn
         .initial_connection_window_size(announced.connection_window)
         .max_send_buf_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(RESETS_AHEAD)
-        // [`Frames`] counts them. h2 would also count DATA that comes after the server has
-        // responded and stopped an upload.
+        // [`Frames`] counts them, and limits those that wait for a write. h2 would also count DATA
+        // that comes after the server has responded and stopped an upload.
         .max_local_error_reset_streams(None)
         .auto_date_header(http.date_header == DateHeader::Sent);
     builder

@@ -25,13 +25,22 @@ pub(crate) struct HyperStream {
 impl HyperStream {
     fn note_written(
         &self,
+        cx: &Context<'_>,
         bufs: &[IoSlice<'_>],
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(count)) = written {
             self.frames.wrote(bufs, count);
+            self.go_on_reading(cx);
         }
         written
+    }
+
+    /// The client has taken bytes. If reading has waited for that, the next poll reads.
+    fn go_on_reading(&self, cx: &Context<'_>) {
+        if self.frames.unanswered.end() {
+            cx.waker().wake_by_ref();
+        }
     }
 }
 
@@ -88,6 +97,9 @@ impl Read for HyperStream {
             return Poll::Pending;
         }
         let mut stream = stream.borrow_mut();
+        if frames.unanswered.are_many() && stream.is_write_blocked() {
+            return Poll::Pending;
+        }
         let admitted = if frames.hold_input() {
             ready!(poll_admitted(&mut stream, frames, cx))?
         } else if stream.input().is_empty() {
@@ -117,7 +129,7 @@ impl Write for HyperStream {
             return Poll::Ready(Ok(buf.len()));
         }
         let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf);
-        self.note_written(&[IoSlice::new(buf)], written)
+        self.note_written(cx, &[IoSlice::new(buf)], written)
     }
 
     fn poll_write_vectored(
@@ -129,7 +141,7 @@ impl Write for HyperStream {
             return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
         }
         let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write_vectored(cx, bufs);
-        self.note_written(bufs, written)
+        self.note_written(cx, bufs, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -140,7 +152,11 @@ impl Write for HyperStream {
         if self.frames.is_replaying() {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx)
+        let flushed = Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = flushed {
+            self.go_on_reading(cx);
+        }
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

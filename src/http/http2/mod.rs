@@ -43,4 +43,5 @@ pub(crate) mod spawner;
 pub(crate) mod streams;
 pub(crate) mod tasks;
 pub(crate) mod tracked_body;
+pub(crate) mod unanswered;
 pub(crate) mod waiting;

@@ -337,3 +337,85 @@ fn a_client_that_sends_requests_and_reads_no_response_is_dropped() {
         assert_eq!(host.server.count(Count::WriteTimeouts), 1);
     });
 }
+
+/// A client that has requested more than the server can send, and reads none of it.
+async fn deaf(host: &Host) -> Client {
+    let most = u32::MAX >> 1;
+    let mut client = raw(host, &setting(INITIAL_WINDOW_SIZE, most)).await;
+    client.next(SETTINGS).await;
+    let window = frame(WINDOW_UPDATE, 0, 0, &(most - 65_535).to_be_bytes());
+    let start = [frame(SETTINGS, ACK, 0, b""), window, get(1)].concat();
+    send_and_wait(&mut client, host, &start).await;
+    let is_blocked = || {
+        let members = host.server.registry.members.borrow();
+        let mut states = members.entries.iter().map(|(_, entry)| &entry.state);
+        states.any(|state| state.write_blocked_since().is_some())
+    };
+    while !is_blocked() {
+        tokio::task::yield_now().await;
+    }
+    client
+}
+
+/// h2 keeps each stream that it resets until it has sent RST_STREAM.
+#[test]
+fn resets_that_a_client_does_not_read_are_limited() {
+    run(async {
+        let app = async |_request: Request| Ok(text(vec![b'x'; 32 << 20]));
+        let host = Host::start(options().write_timeout(SHORT), app).await;
+        let malformed = |stream| {
+            let fields = b"\x00\x0aconnection\x00";
+            frame(HEADERS, END_STREAM | END_HEADERS, stream, fields)
+        };
+        // Each stream before it is closed.
+        let last = get(u32::MAX >> 1);
+        let on_closed = |stream| frame(DATA, 0, stream, b"x");
+        for (first, each) in [
+            (&[][..], &malformed as &dyn Fn(u32) -> Vec<u8>),
+            (&last, &on_closed),
+        ] {
+            let before = bytes_in(&host);
+            let mut client = deaf(&host).await;
+            client.send(first).await;
+            for batch in 0..100 {
+                let frames = (0..1000).map(|number| each(3 + 2 * (1000 * batch + number)));
+                // Fails once the server has closed the connection.
+                let _ = client
+                    .stream
+                    .write_all(&frames.collect::<Vec<_>>().concat())
+                    .await;
+            }
+            host.emptied().await;
+            let read = bytes_in(&host) - before;
+            assert!(read < 100_000, "{read} bytes");
+        }
+    });
+}
+
+/// Reading goes on when the client reads. Little is left to write then.
+#[test]
+fn a_client_may_send_much_before_it_reads() {
+    run(async {
+        let app = async |request: Request| match request.method().as_str() {
+            "POST" => echo(request).await,
+            _ => Ok(text(vec![b'x'; 32 << 20])),
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = deaf(&host).await;
+        let head = [&b"\x83"[..], &GET[1..]].concat();
+        let mut upload = frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+        upload.extend(frame(HEADERS, END_HEADERS, 3, &head));
+        upload.extend(frame(DATA, 0, 3, b"x").repeat(5000));
+        upload.extend(frame(DATA, END_STREAM, 3, b"x"));
+        client.send(upload).await;
+        let mut received = 0;
+        while received < 5001 {
+            let data = client.next(DATA).await;
+            received += if data.stream == 3 {
+                data.payload.len()
+            } else {
+                0
+            };
+        }
+    });
+}
