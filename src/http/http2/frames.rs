@@ -21,7 +21,8 @@ use crate::http::http2::client_state::{ClientState, Replay};
 use crate::http::http2::goaway::{GoAway, goaway};
 use crate::http::http2::own_settings::{Begins, OwnSettings, Told};
 use crate::http::http2::scan::{
-    CONTINUATION, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM, Scan,
+    ACK, CONTINUATION, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM,
+    SETTINGS, Scan,
 };
 use crate::http::http2::unanswered::Unanswered;
 use crate::http::http2::waiting::{NewStreams, WORKER_MAX, before_new_stream, one_new_stream};
@@ -32,14 +33,18 @@ use crate::http::registry::wheel::Tick;
 /// burst are some dozens of frames.
 pub(crate) const ON_CREDIT: u32 = 1024;
 
-/// Credits for each request, and for each write of a response's data. grpc-go sends a PING and two
-/// WINDOW_UPDATE frames for data that it receives, Firefox six PRIORITY frames with its first
-/// request.
+/// Credits for each request, and for each piece of a response, however many frames a client's
+/// window makes of it. grpc-go sends a PING and two WINDOW_UPDATE frames for data that it receives,
+/// Firefox six PRIORITY frames with its first request.
 const PER_MESSAGE: u32 = 16;
 
 /// A stream that the server resets for an error of the client costs what its request gave and one
 /// more. A client can make the server reset streams that are served (CVE-2025-8671).
 const PER_ERROR: u32 = PER_MESSAGE + 1;
+
+/// One of them can open the windows of all responses by a byte, and so make the server write a
+/// frame for each. Clients send some when a connection begins, and as they learn its speed.
+const PER_SETTINGS: u32 = 64;
 
 /// A padded frame with more bytes than this has some that are not padding.
 const PADDING_MAX: usize = 256;
@@ -228,11 +233,16 @@ impl Frames {
 
     /// Some of a response's data was written.
     pub(crate) fn wrote_data(&self) {
-        if self.is_replaying() {
-            return;
+        if !self.is_replaying() {
+            self.written_data.set(self.written_data.get() + 1);
         }
-        self.give(PER_MESSAGE);
-        self.written_data.set(self.written_data.get() + 1);
+    }
+
+    /// The last of a piece of a response was written.
+    pub(crate) fn wrote_piece(&self) {
+        if !self.is_replaying() {
+            self.give(PER_MESSAGE);
+        }
     }
 
     /// Whether the client has sent more frames than it had credits for.
@@ -422,38 +432,27 @@ impl Frames {
     fn count(&self, frame: &Header) {
         self.unanswered.add();
         self.is_in_head.set(frame.leaves_head_open());
-        match *frame {
-            Header {
-                kind: HEADERS,
-                stream,
-                ..
-            } => {
+        match frame.kind {
+            HEADERS => {
                 self.begun_in_round.set(self.begun_in_round.get() + 1);
                 // A client opens streams with odd numbers only. h2 refuses the others.
-                if stream % 2 == 1 {
-                    self.last_stream.set(self.last_stream.get().max(stream));
+                if frame.stream % 2 == 1 {
+                    self.last_stream
+                        .set(self.last_stream.get().max(frame.stream));
                 }
                 self.give(PER_MESSAGE);
             }
             // h2 limits them for each request.
-            Header {
-                kind: CONTINUATION, ..
-            } => {}
+            CONTINUATION => {}
             // The end of a request's body, which h2 does not limit.
-            Header {
-                kind: DATA, flags, ..
-            } if flags & END_STREAM != 0 => {}
+            DATA if frame.flags & END_STREAM != 0 => {}
             // Bytes of a request's body.
-            Header {
-                kind: DATA,
-                flags,
-                len,
-                ..
-            } if (len > 0 && flags & PADDED == 0) || len > PADDING_MAX => {
-                if len < SHORT {
+            DATA if (frame.len > 0 && frame.flags & PADDED == 0) || frame.len > PADDING_MAX => {
+                if frame.len < SHORT {
                     self.short_data.set(self.short_data.get() + 1);
                 }
             }
+            SETTINGS if frame.flags & ACK == 0 => self.take(PER_SETTINGS),
             _ => self.take(1),
         }
     }

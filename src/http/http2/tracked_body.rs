@@ -210,9 +210,13 @@ impl Piece {
         }
     }
 
+    /// The client takes so many bytes, which are no longer in `data`.
     fn send(&mut self, bytes: usize) {
         self.left -= bytes;
         self.pieces.send(bytes);
+        if bytes > 0 && self.data.is_empty() {
+            self.pieces.budget.frames.wrote_piece();
+        }
     }
 }
 
@@ -245,7 +249,8 @@ impl Buf for Piece {
     }
 
     fn copy_to_bytes(&mut self, bytes: usize) -> Bytes {
+        let taken = self.data.copy_to_bytes(bytes);
         self.send(bytes);
-        self.data.copy_to_bytes(bytes)
+        taken
     }
 }

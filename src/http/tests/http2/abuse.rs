@@ -293,6 +293,31 @@ fn frames_that_serve_no_request_end_the_connection() {
     });
 }
 
+/// CVE-2019-9511. One frame opens the windows of all responses.
+#[test]
+fn windows_that_settings_open_byte_by_byte_end_the_connection() {
+    run(async {
+        let app = async |_request: Request| Ok(text("x".repeat(1000)));
+        let host = Host::start(options(), app).await;
+        let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 0)).await;
+        client.next(SETTINGS).await;
+        let requests = (0..100).map(|number| get(2 * number + 1));
+        client.send(requests.collect::<Vec<_>>().concat()).await;
+        let mut windows = 1..=1000;
+        let end = loop {
+            let window = windows.next().expect("the connection ends before that");
+            let wider = setting(INITIAL_WINDOW_SIZE, window);
+            client.send(frame(SETTINGS, 0, 0, &wider)).await;
+            // The windows of the frame before were used when this one is acknowledged.
+            let last = client.one_of(&[SETTINGS, GOAWAY]).await;
+            if last.kind == GOAWAY {
+                break last;
+            }
+        };
+        assert_eq!(number(&end.payload[4..8]), ENHANCE_YOUR_CALM);
+    });
+}
+
 #[test]
 fn a_client_with_a_usual_number_of_frames_per_request_is_served() {
     run(async {
