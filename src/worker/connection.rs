@@ -120,6 +120,20 @@ impl Connection {
         taken
     }
 
+    /// Fails if the worker before spoke TLS or HTTP/2 on it, and this one would not go on with
+    /// that: it is of [`Prefork::run`](crate::Prefork::run). Bytes that came within TLS are not to
+    /// be answered without.
+    fn check_bytes(&self) -> io::Result<()> {
+        let moved = self.prefix.as_deref().map(|prefix| &prefix.moved);
+        match moved {
+            Some(moved) if moved.tls.is_some() || moved.http2.is_some() => {
+                let why = "the worker before spoke TLS or HTTP/2 on it, and this one does not";
+                Err(io::Error::new(io::ErrorKind::InvalidData, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it counts for the limit on its client's connections.
     pub(crate) fn counts_for_client(&self) -> bool {
         self.admission.counts_for_client()
@@ -145,6 +159,7 @@ impl AsyncRead for Connection {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.check_bytes()?;
         let read_ahead = this.take_read_ahead(buf.remaining());
         if !read_ahead.is_empty() {
             buf.put_slice(&read_ahead);
@@ -352,9 +367,11 @@ mod tests {
 
     use http_body_util::Empty;
     use hyper::service::service_fn;
+    use tokio::io::AsyncReadExt;
 
     use super::*;
     use crate::http::{Http, Request, Response, Server};
+    use crate::secret::Secret;
     use crate::stats::WorkerStats;
     use crate::worker::incoming::{Incoming, Queue};
 
@@ -372,6 +389,28 @@ mod tests {
         }));
         let size = output_size(|connection| endpoint.serve(connection));
         assert!(size <= 144, "{size} bytes");
+    }
+
+    /// A worker of `Prefork::run` may follow one of `Prefork::serve` in an upgrade.
+    #[tokio::test]
+    async fn a_session_of_another_worker_is_not_read_as_bytes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("it is open");
+        let address = listener.local_addr().expect("it is bound");
+        let queue = Queue::new(vec![listener.into()], None, 8, None, WorkerStats::own());
+        let mut incoming = Incoming::new(queue.expect("a runtime"));
+        for (tls, http2) in [(true, false), (false, true), (false, false)] {
+            let _client = TcpStream::connect(address).expect("it listens");
+            let mut connection = incoming.accept().await.expect("no drain");
+            let moved = Moved {
+                tls: tls.then(|| Secret::new(b"keys")),
+                http2: http2.then(|| Bytes::from_static(b"record")),
+                read_ahead: Bytes::from_static(b"GET /"),
+            };
+            connection.take_over(None, moved);
+            let read = connection.read_u8().await;
+            assert_eq!(read.is_ok(), !tls && !http2, "{read:?}");
+        }
     }
 
     /// close(2) resets a connection that has unread bytes, and drops bytes that are not sent yet.
