@@ -2,8 +2,8 @@
 //!
 //! h2 responds to each PING and SETTINGS and processes each WINDOW_UPDATE, PRIORITY and unknown
 //! frame. It has no limit for them and no hook. A client that sends nothing else keeps a worker
-//! busy without one request. So [`Frames`] sees all bytes that h2 reads and writes. Such a frame
-//! costs the client one credit. Requests, responses and time give credits.
+//! busy without one request. So [`Frames`] sees all bytes that h2 reads and writes, and the client
+//! pays for such frames with its [`Credits`].
 //!
 //! It also keeps the [`ClientState`], and passes the replay of a connection that has rested to h2.
 //! While h2 reads the replay, what it writes is discarded: the client has had it before.
@@ -18,33 +18,16 @@ use bytes::{Bytes, BytesMut};
 use crate::http::http2::announced::Announced;
 use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::client_state::{ClientState, Replay};
+use crate::http::http2::credits::Credits;
 use crate::http::http2::goaway::{GoAway, goaway};
 use crate::http::http2::own_settings::{Begins, OwnSettings, Told};
 use crate::http::http2::scan::{
-    ACK, CONTINUATION, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM,
-    SETTINGS, Scan,
+    CONTINUATION, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM, Scan,
 };
 use crate::http::http2::unanswered::Unanswered;
 use crate::http::http2::waiting::{NewStreams, WORKER_MAX, before_new_stream, one_new_stream};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
-
-/// The credits of a new connection. Settings, a tree of priorities, and the windows and PINGs of a
-/// burst are some dozens of frames.
-pub(crate) const ON_CREDIT: u32 = 1024;
-
-/// Credits for each request, and for each piece of a response, however many frames a client's
-/// window makes of it. grpc-go sends a PING and two WINDOW_UPDATE frames for data that it receives,
-/// Firefox six PRIORITY frames with its first request.
-const PER_MESSAGE: u32 = 16;
-
-/// A stream that the server resets for an error of the client costs what its request gave and one
-/// more. A client can make the server reset streams that are served (CVE-2025-8671).
-const PER_ERROR: u32 = PER_MESSAGE + 1;
-
-/// One of them can open the windows of all responses by a byte, and so make the server write a
-/// frame for each. Clients send some when a connection begins, and as they learn its speed.
-const PER_SETTINGS: u32 = 64;
 
 /// A padded frame with more bytes than this has some that are not padding.
 const PADDING_MAX: usize = 256;
@@ -64,15 +47,7 @@ const SHORT: usize = 256;
 /// and h2 ends the connection if more than 20 that are reset come in one round.
 const BEGUN_IN_ROUND: u32 = 16;
 
-/// So many bytes written give one credit. The bytes of a tunnel are counted only here. The response
-/// to a PING is 17 bytes, so that a client cannot earn a PING by a PING.
-const BYTES_PER_CREDIT: u32 = 512;
-
-/// Credits for each second, up to [`ON_CREDIT`], for the PINGs by which a client keeps a connection
-/// open. So many frames a second cost a worker less than one request.
-const PER_SECOND: u32 = 32;
-
-/// The frames and the credits of one client.
+/// The frames of one client.
 pub(crate) struct Frames {
     registry: Rc<Registry>,
     read: RefCell<Scan>,
@@ -81,15 +56,10 @@ pub(crate) struct Frames {
     /// `Some` while h2 reads a replay: the part of it that h2 has not read. In a box, because a
     /// connection at rest has none.
     replay: RefCell<Option<Box<Replay>>>,
-    credit: Cell<u32>,
-    /// The bytes written that have not given a credit yet.
-    unrewarded: Cell<u32>,
-    /// When the client got [`PER_SECOND`] last.
-    last_refill: Cell<Tick>,
+    pub(crate) credits: Credits,
     last_stream: Cell<u32>,
     /// Whether the last frame of the client was a part of a head, and not the last one.
     is_in_head: Cell<bool>,
-    balance: Cell<Balance>,
     goaway: RefCell<GoAway>,
     new_streams: RefCell<NewStreams>,
     own_settings: RefCell<OwnSettings>,
@@ -104,13 +74,6 @@ pub(crate) struct Frames {
     /// When bytes were read last.
     last_read: Cell<Tick>,
     pub(crate) unanswered: Unanswered,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Balance {
-    NotExceeded,
-    /// The client has sent more frames than it had credits for.
-    Exceeded,
 }
 
 /// What h2 may read of an input.
@@ -143,12 +106,9 @@ impl Frames {
             written: RefCell::new(Scan::between_frames()),
             client: RefCell::new(client),
             replay: RefCell::new(None),
-            credit: Cell::new(ON_CREDIT),
-            unrewarded: Cell::new(0),
-            last_refill: Cell::new(registry.now()),
+            credits: Credits::new(registry),
             last_stream: Cell::new(0),
             is_in_head: Cell::new(false),
-            balance: Cell::new(Balance::NotExceeded),
             goaway: RefCell::new(GoAway::NotSent),
             new_streams: RefCell::default(),
             own_settings: RefCell::new(OwnSettings::new(told)),
@@ -194,11 +154,7 @@ impl Frames {
 
     /// The first `count` of these bytes were written.
     pub(crate) fn wrote(&self, bufs: &[IoSlice<'_>], count: usize) {
-        let bytes = self.unrewarded.get() as usize + count;
-        let credit = bytes / BYTES_PER_CREDIT as usize;
-        self.unrewarded
-            .set((bytes % BYTES_PER_CREDIT as usize) as u32);
-        self.give(u32::try_from(credit).unwrap_or(u32::MAX));
+        self.credits.reward_bytes(count);
         let mut client = self.client.borrow_mut();
         let mut own_settings = self.own_settings.borrow_mut();
         let mut written = self.written.borrow_mut();
@@ -210,7 +166,7 @@ impl Frames {
                 |frame: &Header| frame.kind == RST_STREAM || ClientState::wants_written(frame);
             written.read(bytes, wants, |frame, payload| {
                 if frame.kind == RST_STREAM {
-                    self.charge_reset(payload);
+                    self.credits.charge_reset(payload, &self.registry);
                 }
                 own_settings.wrote(frame);
                 client.wrote(frame, payload);
@@ -241,13 +197,8 @@ impl Frames {
     /// The last of a piece of a response was written.
     pub(crate) fn wrote_piece(&self) {
         if !self.is_replaying() {
-            self.give(PER_MESSAGE);
+            self.credits.reward_message();
         }
-    }
-
-    /// Whether the client has sent more frames than it had credits for.
-    pub(crate) fn are_exceeded(&self) -> bool {
-        self.balance.get() == Balance::Exceeded
     }
 
     /// The server sends GOAWAY and a PING.
@@ -440,7 +391,7 @@ impl Frames {
                     self.last_stream
                         .set(self.last_stream.get().max(frame.stream));
                 }
-                self.give(PER_MESSAGE);
+                self.credits.reward_message();
             }
             // h2 limits them for each request.
             CONTINUATION => {}
@@ -452,41 +403,7 @@ impl Frames {
                     self.short_data.set(self.short_data.get() + 1);
                 }
             }
-            SETTINGS if frame.flags & ACK == 0 => self.take(PER_SETTINGS),
-            _ => self.take(1),
-        }
-    }
-
-    /// The server has reset a stream with this reason.
-    fn charge_reset(&self, reason: &[u8]) {
-        let reason = reason.try_into().map(u32::from_be_bytes);
-        match h2::Reason::from(reason.unwrap_or_default()) {
-            // The server has decided that by itself, or the body of a response has failed.
-            h2::Reason::NO_ERROR
-            | h2::Reason::REFUSED_STREAM
-            | h2::Reason::CANCEL
-            | h2::Reason::INTERNAL_ERROR => {}
-            // The client may not know yet that the stream is closed.
-            h2::Reason::STREAM_CLOSED => self.take(1),
-            _ => self.take(PER_ERROR),
-        }
-    }
-
-    fn give(&self, credit: u32) {
-        self.credit.set(self.credit.get().saturating_add(credit));
-    }
-
-    fn take(&self, cost: u32) {
-        let now = self.registry.now();
-        if self.registry.is_second_over(self.last_refill.get()) {
-            self.last_refill.set(now);
-            let credit = self.credit.get();
-            self.credit
-                .set(credit.max(ON_CREDIT.min(credit + PER_SECOND)));
-        }
-        match self.credit.get().checked_sub(cost) {
-            Some(credit) => self.credit.set(credit),
-            None => self.balance.set(Balance::Exceeded),
+            _ => self.credits.charge_frame(frame, &self.registry),
         }
     }
 }

@@ -384,7 +384,7 @@ impl HyperConnection {
         if let Err(error) = outcome {
             tracing::debug!(peer = ?self.state.info().client(), %error, "HTTP/2 failed");
         }
-        if self.budget.frames.are_exceeded() {
+        if self.budget.frames.credits.are_exceeded() {
             write_goaway(&self.io, &self.budget.frames, h2::Reason::ENHANCE_YOUR_CALM);
         }
         // In every case the server has sent GOAWAY, and the client must be able to read it. The

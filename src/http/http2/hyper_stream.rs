@@ -112,7 +112,7 @@ impl Read for HyperStream {
             return Poll::Pending;
         };
         ready!(stream.poll_read_seen(cx, buf, max, |bytes| frames.read(bytes)))?;
-        Poll::Ready(match frames.are_exceeded() {
+        Poll::Ready(match frames.credits.are_exceeded() {
             true => Err(io::Error::other("frames without a request")),
             false => Ok(()),
         })

@@ -28,6 +28,7 @@ pub(crate) mod announced;
 pub(crate) mod budget;
 pub(crate) mod client_record;
 pub(crate) mod client_state;
+pub(crate) mod credits;
 pub(crate) mod frames;
 pub(crate) mod goaway;
 pub(crate) mod header_table;

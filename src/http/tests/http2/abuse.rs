@@ -5,7 +5,7 @@ use std::cell::Cell;
 use http_body_util::StreamBody;
 
 use super::*;
-use crate::http::http2::frames::ON_CREDIT;
+use crate::http::http2::credits::ON_CREDIT;
 use crate::http::tests::failures::Iterated;
 
 fn bytes_in(host: &Host) -> u64 {
