@@ -43,9 +43,6 @@ const FD_STORE: &str = "FDSTORE";
 /// must attend to its workers.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// How long the master waits at a barrier: the timeout that callers of sd_notify_barrier(3) use.
-const BARRIER_PATIENCE: Duration = Duration::from_secs(5);
-
 /// The service manager, if there is one.
 #[derive(Debug)]
 pub(crate) struct Init {
@@ -119,17 +116,15 @@ impl Init {
         }
     }
 
-    /// Removes names from the manager's store, and waits until the manager has done so: a listener
-    /// that it keeps is still bound, so its address cannot be bound again.
+    /// Removes names from the manager's store.
     pub(crate) fn forget(&mut self, names: &[String]) {
-        let Some(manager) = self.manager.as_mut().filter(|_| !names.is_empty()) else {
+        let Some(manager) = &mut self.manager else {
             return;
         };
         for name in names {
             tracing::info!("{name} is not listened on any more");
             manager.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]);
         }
-        manager.synchronize();
     }
 }
 
@@ -212,19 +207,6 @@ impl Manager {
         // At 1, 2, 4, 8, ... lost messages.
         if self.lost.is_power_of_two() {
             tracing::warn!(lost = self.lost, %error, "a message to the service manager was lost");
-        }
-    }
-
-    /// Waits until the manager has processed all messages (sd_notify_barrier(3)): then it closes
-    /// the descriptor that comes with the last one.
-    fn synchronize(&mut self) {
-        let processed = io::pipe().map(|(reader, writer)| {
-            self.send("BARRIER=1\n", &[writer.as_raw_fd()]);
-            drop(writer);
-            fds::is_ended_within(&reader, BARRIER_PATIENCE)
-        });
-        if !matches!(processed, Ok(true)) {
-            tracing::warn!("the service manager may still keep listeners that were removed");
         }
     }
 

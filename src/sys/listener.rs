@@ -115,6 +115,12 @@ pub(crate) fn is_shut_down(socket: impl AsFd) -> bool {
     is_any_shut_down([socket.as_fd()])
 }
 
+/// Closes a TCP listener in all processes that have it. Its address can be bound again at once,
+/// although they still have the socket: [`tcp`] has set `SO_REUSEADDR` on it.
+pub(crate) fn close(listener: OwnedFd) -> io::Result<()> {
+    SockRef::from(&listener).shutdown(std::net::Shutdown::Both)
+}
+
 /// Makes a TCP listener that was shut down listen again. It is the same socket, so all processes
 /// that have it accept from it again.
 pub(crate) fn listen_again(

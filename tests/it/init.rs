@@ -1,7 +1,7 @@
 //! The service manager: notifications to it, listeners from it, and the workers' user.
 
 use std::io::{ErrorKind, IoSliceMut};
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{self, UnixDatagram};
@@ -28,6 +28,7 @@ tests! {
     descriptors_that_were_not_handed_in_are_not_taken,
     listeners_that_the_manager_keeps_come_back_with_their_queues,
     a_kept_listener_of_an_address_that_is_not_configured_is_closed,
+    an_address_is_free_although_the_manager_still_has_the_old_listener,
     workers_run_as_the_configured_user,
     a_program_that_the_user_may_not_execute_is_named,
     workers_run_as_root_only_if_the_option_names_root,
@@ -262,12 +263,23 @@ fn a_kept_listener_of_an_address_that_is_not_configured_is_closed() {
     let mut server = Server::spawn_with_input(&mut command, input(listener));
     drop(command);
     assert_eq!(manager.hear(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
-    assert_eq!(manager.hear(), "BARRIER=1\nfds=1");
     assert_ne!(server.address(), address);
     let refused = Client::try_connect(address)
         .map(drop)
         .expect_err("the listener is closed");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+}
+
+/// From all interfaces to one, on the same port.
+fn an_address_is_free_although_the_manager_still_has_the_old_listener() {
+    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    let wanted = SocketAddr::from(([127, 0, 0, 1], port));
+    let name = format!("prefork-server/shared/0.0.0.0,{port}");
+    let mut command = activated(&respond(&["--listen", &wanted.to_string()]), "$$", &name);
+    let mut server = Server::spawn_with_input(&mut command, input(copy(&listener)));
+    assert_eq!(server.addresses()[1], wanted.to_string());
+    assert_eq!(get(wanted, "/").body, "hi");
 }
 
 /// Only root can test it. For another user the test expects the server's refusal.

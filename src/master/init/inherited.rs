@@ -88,15 +88,23 @@ impl Inherited {
         Ok(inherited)
     }
 
-    /// Drops stored listeners whose addresses are not wanted any more, or all if there are
-    /// activated ones. Returns the names that the manager should forget.
+    /// Closes stored listeners whose addresses are not wanted any more, or all if there are
+    /// activated ones. Returns the names that the manager should forget. It closes its copies some
+    /// time after it has forgotten them (systemd: in another thread), and the new addresses may be
+    /// on the same port.
     pub(crate) fn give_up_all_but(&mut self, wanted: &[Address]) -> Vec<String> {
         let activated = !self.activated.is_empty();
         self.stored
             .extract_if(.., |stored| {
                 activated || !wanted.contains(&Address::Tcp(stored.name.asked))
             })
-            .map(|stored| stored.name.to_string())
+            .map(|stored| {
+                let name = stored.name.to_string();
+                if let Err(error) = listener::close(stored.listener) {
+                    tracing::warn!(name, %error, "a listener that is not wanted stays open");
+                }
+                name
+            })
             .collect()
     }
 
