@@ -45,6 +45,26 @@ def restart(service):
     assert service.master() != old
 
 
+def restart_elsewhere(service):
+    """On all addresses, then on one again: systemd still has the listeners of the others."""
+    for host in ("0.0.0.0", "127.0.0.1"):
+        text = CONFIGURATION.replace("127.0.0.1", host)
+        service.write("/etc/prefork-server.toml", text)
+        restart(service)
+
+
+def signals_to_all(service):
+    """systemctl sends them to the workers too."""
+    master = service.master()
+    for name in ("USR1", "HUP", "USR2"):
+        old = service.workers()
+        service.machine.run("systemctl", "kill", "--signal", name, UNIT)
+        if name != "USR1":
+            until("other workers", lambda: service.is_complete(without=old))
+    assert service.master() == master
+    return "USR1, HUP, USR2 to all processes"
+
+
 def upgrade(service):
     master, old = service.master(), service.workers()
     new = service.machine.path(f"{BINARY}.new")
@@ -79,6 +99,8 @@ def all_of(service):
     service.case("reload, wrong file", reload_of_nonsense)
     service.case("restart", restart)
     service.case("restart x10", lambda it: times(10, restart, it))
+    service.case("restart, elsewhere x10", lambda it: times(10, restart_elsewhere, it), load=False)
+    service.case("systemctl kill", signals_to_all)
     service.case("USR2", upgrade)
     service.case("USR2 x10", lambda it: times(10, upgrade, it) or "MainPID is the same")
     service.case("USR2, to /bin/false", upgrade_to_false)
