@@ -92,7 +92,7 @@ def all_of(service):
         service.case(name, worker_without_memory, length=length, allowed=in_progress)
     else:
         print("a worker without memory: skipped, there is no memory controller")
-    service.case("master killed", master_killed, load=False)
+    service.case("master killed", master_killed, load=None)
     until("all workers", service.is_complete)
     service.configure(WatchdogSec="3s", TimeoutAbortSec="2s")
     restart(service)

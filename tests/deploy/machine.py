@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-NEEDS = ["debootstrap", "systemd-nspawn", "nsenter", "dpkg-deb"]
+NEEDS = ["debootstrap", "systemd-nspawn", "nsenter", "dpkg-deb", "h2load", "openssl"]
 SUITE = "trixie"
 PACKAGES = "curl,dbus,procps,systemd,systemd-sysv"
 LANDLOCK = ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]

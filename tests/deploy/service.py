@@ -19,6 +19,7 @@ class Service:
     def __init__(self, machine):
         self.machine = machine
         self.rows = []
+        self.load = None
 
     # What there is to see.
 
@@ -64,15 +65,15 @@ class Service:
         self.write(f"/run/systemd/system/{UNIT}.d/test.conf", f"[Service]\n{lines}")
         self.machine.run("systemctl", "daemon-reload")
 
-    def case(self, name, deed, load=True, length=13, port=PORT, allowed=lambda failed: failed == 0):
+    def case(self, name, deed, load=Load, length=13, port=PORT, allowed=lambda failed: failed == 0):
         """Does it under load, and notes what became of the requests and in which states it was."""
         begun = time.time()
         self.machine.run("journalctl", "--sync")
-        clients = Load(port, length, self.machine.network) if load else None
+        self.load = load(port, length, self.machine.network) if load else None
         before = time.monotonic()
         note = deed(self) or ""
         took = time.monotonic() - before
-        counts = clients.finish() if clients else {"requests": 0, "failed": 0, "closed": 0}
+        counts = self.load.finish() if self.load else {"requests": 0, "failed": 0, "closed": 0}
         states = self.states(begun)
         row = [name, counts["requests"], counts["failed"], counts.get("closed", 0), f"{took:.1f} s"]
         self.rows.append([*map(str, row), f"{note}; {states}".strip("; ")])
