@@ -110,6 +110,10 @@ impl TakenSession {
     fn open_all(&mut self, bytes: &mut [u8], put: Put<'_>) -> Result<Decrypted, Failure> {
         let mut used = 0;
         while let Some(len) = record_len(&bytes[used..]) {
+            // Bytes that are no record have no length, so none is waited for.
+            if !is_of_tls(&bytes[used..]) {
+                return Err(Failure::Wrong(Alert::DecodeError));
+            }
             if len > RECORD_MAX {
                 return Err(Failure::Wrong(Alert::RecordOverflow));
             }
@@ -228,6 +232,12 @@ impl TakenSession {
             output.push(&record[..len]);
         }
     }
+}
+
+/// Whether a record of TLS begins so: with one of its types (RFC 8446 5.1, RFC 6520 3), and with a
+/// version 3.x. rustls has the same rule.
+fn is_of_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [20..=24, 3, ..])
 }
 
 impl From<Failure> for io::Error {

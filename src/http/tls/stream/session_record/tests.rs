@@ -10,6 +10,7 @@ use super::*;
 use crate::codec;
 use crate::http::info::tls::{TlsHandshake, TlsVersion};
 use crate::http::tls::crypto::provider;
+use crate::http::tls::stream::input::HEADER;
 use crate::http::tls::stream::output::Output;
 use crate::http::tls::stream::taken_session::TakenSession;
 use crate::http::tls::stream::traffic::{APPLICATION_DATA, HANDSHAKE};
@@ -262,6 +263,24 @@ fn a_wrong_record_gets_an_alert_from_the_next_server_too() {
         let expected = rustls::Error::AlertReceived(AlertDescription::BadRecordMac);
         assert_eq!(alert, Err(expected));
         assert!(!pair.server.can_move());
+    }
+}
+
+#[test]
+fn bytes_that_are_no_record_are_refused_before_and_after_a_move() {
+    for has_moved in [false, true] {
+        for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[23, 2, 0, 0, 99]] {
+            for mut pair in pairs() {
+                if has_moved {
+                    moves(&mut pair);
+                }
+                pair.net.borrow_mut().up.extend(&bytes[..HEADER]);
+                let read = pair.read(100);
+                assert!(matches!(read, Poll::Ready(Err(_))), "{has_moved} {bytes:?}");
+                let expected = rustls::Error::AlertReceived(AlertDescription::DecodeError);
+                assert_eq!(pair.take(ALL), Err(expected));
+            }
+        }
     }
 }
 
