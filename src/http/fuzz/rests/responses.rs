@@ -9,6 +9,7 @@ use crate::http::http2::scan::{
 
 const RST_STREAM: u8 = 3;
 const NO_ERROR: [u8; 4] = [0; 4];
+const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
 const STREAM_CLOSED: [u8; 4] = [0, 0, 0, 5];
 
 /// The responses and the frames that concern the connection.
@@ -75,6 +76,12 @@ impl Responses {
     pub(super) fn end_with_error(&self) -> bool {
         let mut others = self.seen.others.iter();
         others.any(|(kind, _, reason)| *kind == GOAWAY && *reason != NO_ERROR)
+    }
+
+    /// Whether the server has ended the connection because of many frames.
+    pub(super) fn end_with_calm(&self) -> bool {
+        let mut others = self.seen.others.iter();
+        others.any(|(kind, _, reason)| *kind == GOAWAY && *reason == ENHANCE_YOUR_CALM)
     }
 
     fn add(&mut self, frame: &Header, payload: &[u8]) {
