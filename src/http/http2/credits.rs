@@ -26,7 +26,7 @@ const PER_SETTINGS: u32 = 64;
 
 /// So many bytes written give one credit. The bytes of a tunnel are counted only here. The response
 /// to a PING is 17 bytes, so that a client cannot earn a PING by a PING.
-const BYTES_PER_CREDIT: u32 = 512;
+const BYTES_PER_CREDIT: usize = 512;
 
 /// Credits for each second, up to [`ON_CREDIT`], for the PINGs by which a client keeps a connection
 /// open. So many frames a second cost a worker less than one request.
@@ -35,7 +35,7 @@ const PER_SECOND: u32 = 32;
 pub(crate) struct Credits {
     left: Cell<u32>,
     /// The bytes written that have not given a credit yet.
-    unrewarded: Cell<u32>,
+    unrewarded: Cell<u16>,
     /// When the client got [`PER_SECOND`] last.
     last_refill: Cell<Tick>,
     balance: Cell<Balance>,
@@ -70,10 +70,9 @@ impl Credits {
 
     /// So many bytes were written.
     pub(crate) fn reward_bytes(&self, count: usize) {
-        let bytes = self.unrewarded.get() as usize + count;
-        let credit = bytes / BYTES_PER_CREDIT as usize;
-        self.unrewarded
-            .set((bytes % BYTES_PER_CREDIT as usize) as u32);
+        let bytes = usize::from(self.unrewarded.get()) + count;
+        let (credit, rest) = (bytes / BYTES_PER_CREDIT, bytes % BYTES_PER_CREDIT);
+        self.unrewarded.set(rest as u16);
         self.give(u32::try_from(credit).unwrap_or(u32::MAX));
     }
 
