@@ -74,14 +74,18 @@ impl Responses {
 
     /// Whether the server has ended the connection for an error of the client.
     pub(super) fn end_with_error(&self) -> bool {
-        let mut others = self.seen.others.iter();
-        others.any(|(kind, _, reason)| *kind == GOAWAY && *reason != NO_ERROR)
+        self.goaways().any(|reason| *reason != NO_ERROR)
     }
 
     /// Whether the server has ended the connection because of many frames.
     pub(super) fn end_with_calm(&self) -> bool {
-        let mut others = self.seen.others.iter();
-        others.any(|(kind, _, reason)| *kind == GOAWAY && *reason == ENHANCE_YOUR_CALM)
+        self.goaways().any(|reason| *reason == ENHANCE_YOUR_CALM)
+    }
+
+    /// The reasons of all GOAWAY frames.
+    fn goaways(&self) -> impl Iterator<Item = &Vec<u8>> {
+        let goaways = self.seen.others.iter().filter(|(kind, ..)| *kind == GOAWAY);
+        goaways.map(|(_, _, reason)| reason)
     }
 
     fn add(&mut self, frame: &Header, payload: &[u8]) {
