@@ -32,6 +32,7 @@ use self::console::Console;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    forgo_huge_pages();
     let first = std::env::args_os().nth(1);
     let first = first.as_ref().and_then(|first| first.to_str());
     if role() == Role::Master && first.is_some_and(verbs::is_verb) {
@@ -50,7 +51,6 @@ fn main() -> ExitCode {
         Role::Master => {
             console::warn_of_variables(&Options::unknown_variables());
             sandbox::tell(&options);
-            forgo_huge_pages();
         }
         Role::Worker => options.serving.resolve_links(),
         _ => {}
@@ -83,12 +83,11 @@ fn main() -> ExitCode {
 ///
 /// The allocator asks for huge pages (madvise(2), `MADV_HUGEPAGE`). A worker uses little of such a
 /// page, and the kernel clears all of it while requests wait: tens of milliseconds in a virtual
-/// machine whose host must find the memory first.
+/// machine whose host must find the memory first. The earlier the call, the less of the master's
+/// memory is in large pages: before the options are parsed, it saves 1.5 MB.
 fn forgo_huge_pages() {
-    if let Err(error) = set_thp_disable(true) {
-        // This kernel has no huge pages.
-        tracing::debug!(%error, "prctl(2)");
-    }
+    // It fails on a kernel that has none. No log exists yet.
+    let _ = set_thp_disable(true);
 }
 
 /// Refuses to run workers as root, unless `--user` says so or no other machine can reach the
