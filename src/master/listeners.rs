@@ -23,6 +23,7 @@ pub(super) use crate::master::listeners::watch::ListenerWatch;
 use crate::protocol::admin::AcceptQueue;
 use crate::protocol::inbox::Inbox;
 use crate::sys::discard::discard;
+use crate::sys::fds;
 use crate::sys::listener::unix::{Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 
@@ -301,6 +302,12 @@ impl Listeners {
     /// The inbox by which workers hand connections over to the slot.
     pub(crate) fn inbox(&self, slot: Slot) -> Option<&Inbox> {
         self.inboxes.get(usize::from(slot.0))
+    }
+
+    /// Whether a connection waits in a listener of the slot, or in its inbox.
+    pub(crate) fn is_waited_in(&self, slot: Slot) -> bool {
+        let mut own = self.bound.iter().filter_map(|one| one.listeners.of(slot));
+        own.any(fds::is_readable) || self.inbox(slot).is_some_and(Inbox::is_waited_in)
     }
 
     /// The listeners of all slots.

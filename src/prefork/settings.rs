@@ -105,11 +105,10 @@ impl Prefork {
 
     /// The master replaces a worker whose event loop does not turn for this long while work waits
     /// for it. It sends `SIGABRT`, so that the worker leaves a core, and `SIGKILL` a second later.
-    /// That counts as a crash. Work is a request that has begun, or a connection in the queue of
-    /// the slot's own TCP listener. The master does not see the requests of [`run`](Self::run), or
-    /// the queues of Unix and shared listeners, so it notices fewer hangs there. It leaves idle and
-    /// busy workers alone, but not a worker that a debugger has stopped. At least
-    /// [`HANG_TIMEOUT_MIN`](crate::HANG_TIMEOUT_MIN), 1 s; `None` means never.
+    /// That counts as a crash. Work is a connection: one that the worker has open, or one that it
+    /// may accept and that waits. The master leaves idle and busy workers alone, but not a worker
+    /// that a debugger has stopped. At least [`HANG_TIMEOUT_MIN`](crate::HANG_TIMEOUT_MIN), 1 s;
+    /// `None` means never.
     ///
     /// Default: 30 s.
     #[must_use]

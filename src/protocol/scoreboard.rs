@@ -64,7 +64,8 @@ pub(crate) struct Vitals {
     /// When its event loop last turned, on the monotonic clock; zero if it never did. Never later
     /// than now.
     pub(crate) heartbeat: Duration,
-    /// Requests that it has begun and not finished.
+    pub(crate) connections: u64,
+    /// Requests that it has begun and not finished; none without a connection.
     pub(crate) requests: u64,
 }
 
@@ -153,10 +154,12 @@ impl Page {
     }
 
     pub(crate) fn vitals(&self, now: Duration) -> Vitals {
+        let connections = self.gauge(Gauge::Connections);
         Vitals {
             heartbeat: self.heartbeat(now),
+            connections,
             // Without a connection the worker writes no heartbeat.
-            requests: match self.gauge(Gauge::Connections) {
+            requests: match connections {
                 0 => 0,
                 _ => self.gauge(Gauge::Requests),
             },

@@ -3,7 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::client::{Client, Response};
+use crate::client::{Client, Response, get_unix};
 use crate::support::{Server, pid_of, until};
 
 tests! {
@@ -12,6 +12,8 @@ tests! {
     an_app_that_does_not_accept_does_not_count_as_hung,
     a_hung_worker_is_found_by_the_queues_that_it_adopted,
     a_hung_worker_is_found_by_the_connections_in_its_inbox,
+    a_hung_worker_is_found_by_a_queue_that_others_share,
+    a_hung_worker_is_found_by_its_open_connections,
     a_stopped_worker_counts_as_hung_only_when_work_waits,
 }
 
@@ -113,6 +115,46 @@ fn a_hung_worker_is_found_by_the_connections_in_its_inbox() {
     for client in &mut clients {
         assert_eq!(pid_in(&client.get("/")), next);
     }
+}
+
+/// The kernel does not say which worker should accept, so each is asked for a heartbeat.
+fn a_hung_worker_is_found_by_a_queue_that_others_share() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.sock");
+    let unix = format!("unix:{}", path.display());
+    let arguments = ["--workers", "2", "--hang-timeout", "1s", "--respond", "hi"];
+    let mut server = Server::start(&[&arguments[..], &["--listen", &unix]].concat());
+    let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
+    stop_all(&workers);
+    assert_eq!(get_unix(&path), "hi");
+    assert_hung(&mut server, &workers);
+
+    let mut server = Server::start(&[&arguments[..], &["--listeners", "shared"]].concat());
+    let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
+    stop_all(&workers);
+    assert_eq!(Client::connect(server.address()).get("/").body, "hi");
+    assert_hung(&mut server, &workers);
+}
+
+/// Its client may send a request at any time, and a load balancer opens no other connection.
+fn a_hung_worker_is_found_by_its_open_connections() {
+    let mut server = Server::start_app("hangs");
+    let mut client = Client::connect(server.address());
+    let stopped = pid_in(&client.get("/"));
+    kill(stopped, Signal::SIGSTOP).expect("it lives");
+    assert_eq!(pid_of(&server.wait("worker_hung")), stopped);
+}
+
+fn stop_all(workers: &[Pid]) {
+    for &worker in workers {
+        kill(worker, Signal::SIGSTOP).expect("it lives");
+    }
+}
+
+/// At least the first worker of these that hung; the next one may have taken the connection since.
+fn assert_hung(server: &mut Server, workers: &[Pid]) {
+    let hung = pid_of(&server.wait("worker_hung"));
+    assert!(workers.contains(&hung), "{hung}");
 }
 
 fn a_stopped_worker_counts_as_hung_only_when_work_waits() {

@@ -19,8 +19,8 @@ const ROUNDS_PER_TIMEOUT: u32 = 4;
 pub(crate) struct HangPolicy {
     timeout: Duration,
     next: Duration,
-    /// Workers whose queues have connections, and whose heartbeats have not changed since that was
-    /// seen.
+    /// Workers that have connections, open or in a queue, and whose heartbeats have not changed
+    /// since that was seen.
     waiting: BTreeMap<WorkerId, Waiting>,
 }
 
@@ -44,6 +44,9 @@ pub(crate) enum PendingWork {
     None,
     /// Connections that are not accepted yet.
     Queued,
+    /// Connections that it has open. It writes heartbeats while there are any, and the first may
+    /// come a moment after the connection is counted.
+    Open,
     /// Requests that it has begun. If it hangs, they began before that.
     Begun,
 }
@@ -53,6 +56,7 @@ impl fmt::Display for PendingWork {
         f.write_str(match self {
             Self::None => "nothing waits",
             Self::Queued => "connections wait to be accepted",
+            Self::Open => "connections are open",
             Self::Begun => "requests are open",
         })
     }
@@ -115,7 +119,9 @@ impl HangPolicy {
             _ if heartbeat.is_zero() => None,
             PendingWork::None => None,
             PendingWork::Begun => Some(heartbeat),
-            PendingWork::Queued => Some(self.queued_since(worker, heartbeat, now)),
+            PendingWork::Queued | PendingWork::Open => {
+                Some(self.unchanged_since(worker, heartbeat, now))
+            }
         };
         let Some(since) = since else {
             self.forget(worker);
@@ -129,7 +135,7 @@ impl HangPolicy {
         self.next = self.next.min(since.saturating_add(self.timeout));
         match work {
             PendingWork::Queued => Verdict::Doubtful,
-            PendingWork::None | PendingWork::Begun => Verdict::Well,
+            PendingWork::None | PendingWork::Open | PendingWork::Begun => Verdict::Well,
         }
     }
 
@@ -137,9 +143,14 @@ impl HangPolicy {
         self.waiting.remove(&worker);
     }
 
-    /// Since when work waits. The heartbeat of an idle worker may be hours old, so it does not
-    /// count.
-    fn queued_since(&mut self, worker: WorkerId, heartbeat: Duration, now: Duration) -> Duration {
+    /// Since when there is work and no new heartbeat. The heartbeat of an idle worker may be hours
+    /// old, so its time does not count.
+    fn unchanged_since(
+        &mut self,
+        worker: WorkerId,
+        heartbeat: Duration,
+        now: Duration,
+    ) -> Duration {
         let anew = Waiting {
             heartbeat,
             since: now,
@@ -257,6 +268,45 @@ mod tests {
         assert_eq!(
             judge(&mut watch, 1018, 1005, PendingWork::Queued),
             Verdict::Hung
+        );
+    }
+
+    #[test]
+    fn a_worker_with_open_connections_hangs_without_a_request() {
+        let mut watch = watch();
+        for now in 1000..1100 {
+            assert_eq!(
+                judge(&mut watch, now, now - 1, PendingWork::Open),
+                Verdict::Well
+            );
+        }
+        for now in 1100..1108 {
+            assert_eq!(
+                judge(&mut watch, now, 1100, PendingWork::Open),
+                Verdict::Well
+            );
+        }
+        assert_eq!(
+            judge(&mut watch, 1108, 1100, PendingWork::Open),
+            Verdict::Hung
+        );
+    }
+
+    /// It writes the heartbeat after it has counted the connection.
+    #[test]
+    fn the_first_connection_of_an_idle_worker_does_not_make_it_hang() {
+        let mut watch = watch();
+        assert_eq!(
+            judge(&mut watch, 1050, 10, PendingWork::None),
+            Verdict::Well
+        );
+        assert_eq!(
+            judge(&mut watch, 1052, 10, PendingWork::Open),
+            Verdict::Well
+        );
+        assert_eq!(
+            judge(&mut watch, 1059, 1052, PendingWork::Open),
+            Verdict::Well
         );
     }
 

@@ -9,9 +9,8 @@ use crate::master::Master;
 use crate::master::hang::policy::{HangPolicy, PendingWork, Round, Sample, Verdict};
 use crate::master::workers::outbox::Message;
 use crate::master::workers::process::{EndRequest, Process};
-use crate::protocol::inbox::Inbox;
 use crate::supervisor::Event;
-use crate::sys::{clock, listener};
+use crate::sys::clock;
 
 /// The policy by these settings; `None` if there is no hang timeout.
 pub(in crate::master) fn from_config(config: &Config) -> Option<HangPolicy> {
@@ -67,7 +66,7 @@ impl Master {
         verdicts
     }
 
-    /// Asks the kernel only if the heartbeat is old and the worker has no requests.
+    /// Asks the kernel only if the heartbeat is old and the worker has no connections.
     fn sample(
         &self,
         worker: WorkerId,
@@ -79,6 +78,8 @@ impl Master {
         let heartbeat = vitals.heartbeat;
         let work = if vitals.requests > 0 {
             PendingWork::Begun
+        } else if vitals.connections > 0 {
+            PendingWork::Open
         } else if watch.is_stale(heartbeat, now) && self.is_queued(worker, process.slot) {
             PendingWork::Queued
         } else {
@@ -87,14 +88,10 @@ impl Master {
         Sample { heartbeat, work }
     }
 
-    /// Whether connections wait in a queue or an inbox that only this worker attends to, its own or
-    /// an adopted one. A shared listener does not show which worker should accept, and for Unix
-    /// listeners the kernel does not report the queue.
+    /// Whether a connection waits that this worker may accept, for its own slot or an adopted one.
+    /// A sibling may accept it too if the listener is shared.
     fn is_queued(&self, worker: WorkerId, own: Slot) -> bool {
-        let waits = |one| listener::queued(one).is_some_and(|connections| connections > 0);
-        self.supervisor.adopted_by(worker).chain([own]).any(|slot| {
-            self.listeners.of_alone(slot).into_iter().any(waits)
-                || self.listeners.inbox(slot).is_some_and(Inbox::is_waited_in)
-        })
+        let mut slots = self.supervisor.adopted_by(worker).chain([own]);
+        slots.any(|slot| self.listeners.is_waited_in(slot))
     }
 }

@@ -22,6 +22,7 @@ fn the_master_reads_what_a_worker_writes() {
     stats.note_latency(Duration::from_millis(1), 16);
     let vitals = Vitals {
         heartbeat: Duration::from_millis(1500),
+        connections: 1,
         requests: 1,
     };
     assert_eq!(page.vitals(NOW), vitals);
@@ -178,6 +179,7 @@ fn a_hostile_worker_reaches_only_its_own_row_and_no_sum_overflows() {
         hostile.map.iter().for_each(|at| at.store(word, Relaxed));
         let vitals = hostile.vitals(NOW);
         assert!(vitals.heartbeat <= NOW && vitals.requests <= GAUGE_MAX);
+        assert!(vitals.connections <= GAUGE_MAX);
         assert!(hostile.connections() > 0);
         hostile.map[GAUGES + Gauge::State as usize].store(State::Serving as u64, Relaxed);
         let standing = hostile.standing(NOW).expect("it says that it serves");
