@@ -186,18 +186,21 @@ impl Channel {
         receive: impl Fn(BorrowedFd<'a>, &mut [u8]) -> io::Result<(usize, D)>,
         decode: impl Fn(&[u8], D) -> Option<T>,
     ) -> io::Result<Received<T>> {
-        match receive(self.as_fd(), bytes) {
+        let is_reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+        let mut received = receive(self.as_fd(), bytes);
+        // The other side has ended with unread messages (unix(7)). Linux reports that once, before
+        // the messages of the other side. gVisor reports it after them, each time.
+        if received.as_ref().is_err_and(is_reset) {
+            received = receive(self.as_fd(), bytes);
+        }
+        match received {
             Ok((0, _)) => Ok(Received::End),
             Ok((len, with)) => match decode(&bytes[..len], with) {
                 Some(message) => Ok(Received::Message(message)),
                 None => Err(io::ErrorKind::InvalidData.into()),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
-            // The other side has ended with unread messages (unix(7)). The kernel reports that
-            // once, before the messages of the other side.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                self.recv(bytes, receive, decode)
-            }
+            Err(error) if is_reset(&error) => Ok(Received::End),
             Err(error) => Err(error),
         }
     }

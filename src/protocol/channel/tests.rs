@@ -187,3 +187,11 @@ fn no_bytes_make_a_decoder_panic() {
     }
     assert!(ToMaster::decode(&[]).is_none() && ToWorker::decode(&[], Vec::new()).is_none());
 }
+
+#[test]
+fn a_channel_that_is_reset_again_and_again_has_ended() {
+    let (channel, _other) = Channel::pair().expect("a pair");
+    let reset = |_, _: &mut [u8]| Err(io::ErrorKind::ConnectionReset.into());
+    let received = channel.recv(&mut [], reset, |_, ()| Some(()));
+    assert!(matches!(received, Ok(Received::End)), "{received:?}");
+}
