@@ -57,8 +57,7 @@ pub(crate) fn tcp(address: SocketAddr, reuse: Reuse, backlog: u32) -> io::Result
 
 /// Linux lets other listeners join a group whose first one got its option after bind(2). gVisor
 /// (runsc 20260905) does not, so there the first one makes room for one that has the option before.
-/// A server that comes in between has the address then: gVisor too lets nobody join a group by
-/// mistake.
+/// Another server cannot join that group either, unless both start at the same time.
 fn joinable(first: OwnedFd, backlog: u32) -> io::Result<OwnedFd> {
     let address = SockRef::from(&first).local_addr()?;
     let address = address.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
