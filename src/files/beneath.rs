@@ -9,13 +9,14 @@ use std::path::Path;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::libc;
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::sys::stat::Mode;
 
 use super::listing::{ENTRIES_MAX, Kind, Listed, Listing};
 use super::path::is_refused;
 use crate::named::named;
+use crate::sys::file_status::{self, FileStatus};
 
 /// How often a lookup is tried that may wait: a rename at the same time can make it fail (`EAGAIN`
 /// of openat2(2)).
@@ -92,8 +93,9 @@ impl Beneath {
     /// descriptor left, a failing disk) is an error of another kind.
     ///
     /// With `O_NONBLOCK`: the open of a FIFO would otherwise wait until a process writes to it.
+    /// Without `O_LARGEFILE` a kernel of 32 bits opens no file of 2 GiB.
     pub(super) fn open(&self, path: &Path, reach: Reach) -> io::Result<Opened> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_LARGEFILE;
         let file = match self.resolve(path, flags, reach) {
             Ok(file) => File::from(file),
             Err(Errno::EAGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
@@ -133,8 +135,8 @@ impl Beneath {
                 listing.entries.push(Listed {
                     name: name.to_vec(),
                     kind,
-                    length: status.st_size.unsigned_abs(),
-                    modified: status.st_mtime,
+                    length: status.length,
+                    modified: status.modified,
                 });
             }
         }
@@ -142,12 +144,12 @@ impl Beneath {
     }
 
     /// Of a name in a directory. A link is followed only if it would be served.
-    fn status(&self, directory: &OwnedFd, path: &Path, name: &CStr) -> nix::Result<FileStat> {
-        let status = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-        match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
-            SFlag::S_IFLNK => {
+    fn status(&self, directory: &OwnedFd, path: &Path, name: &CStr) -> io::Result<FileStatus> {
+        let status = file_status::of(directory, name)?;
+        match status.kind {
+            libc::S_IFLNK => {
                 let path = path.join(OsStr::from_bytes(name.to_bytes()));
-                fstat(self.resolve(&path, OFlag::O_PATH, Reach::Disk)?)
+                file_status::of(self.resolve(&path, OFlag::O_PATH, Reach::Disk)?, c"")
             }
             _ => Ok(status),
         }
@@ -181,10 +183,10 @@ impl Beneath {
 
 impl Kind {
     /// `None`: it is not served.
-    fn of(status: &FileStat) -> Option<Self> {
-        match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
-            SFlag::S_IFDIR => Some(Self::Directory),
-            SFlag::S_IFREG => Some(Self::File),
+    fn of(status: &FileStatus) -> Option<Self> {
+        match status.kind {
+            libc::S_IFDIR => Some(Self::Directory),
+            libc::S_IFREG => Some(Self::File),
             _ => None,
         }
     }

@@ -12,17 +12,16 @@ use std::time::Duration;
 #[cfg(feature = "compression")]
 use bytes::Bytes;
 
-use nix::sys::resource::{Resource, getrlimit};
 use quick_cache::sync::Cache;
 
 use super::beneath::Reach;
 use super::seen::Seen;
 use super::version::{Identity, read_exact, still_has};
-use crate::sys::resident;
+use crate::sys::{limits, resident};
 
 /// One in so many of the descriptors of a worker is for files. That is half of what the library
 /// keeps free for the app, which is an eighth.
-const SHARE_OF_LIMIT: u64 = 16;
+const SHARE_OF_LIMIT: usize = 16;
 
 /// For so long a file stays open that nobody asks for. It may have been deleted, and takes its
 /// space on the disk until it is closed.
@@ -62,8 +61,7 @@ pub(super) struct OpenFile {
 
 impl OpenFiles {
     pub(super) fn new() -> Self {
-        let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
-        let max = usize::try_from(limit / SHARE_OF_LIMIT).map_or(usize::MAX, |max| max.max(2));
+        let max = (limits::open_files().unwrap_or(0) / SHARE_OF_LIMIT).max(2);
         Self {
             max,
             files: Mutex::default(),

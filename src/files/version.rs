@@ -5,12 +5,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::HeaderValue;
-use nix::sys::time::TimeSpec;
-use nix::time::ClockId;
 
 use super::beneath::Reach;
 use super::encoding::Encoding;
@@ -180,11 +178,13 @@ fn is_settled(metadata: &Metadata) -> bool {
     if SETTLED.get() {
         return true;
     }
-    let then = TimeSpec::new(metadata.ctime(), metadata.ctime_nsec());
-    let Ok(now) = ClockId::CLOCK_REALTIME.now() else {
+    let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else {
         return false;
     };
-    now < then || Duration::from(now - then) >= SETTLED_AFTER
+    let seconds = u64::try_from(metadata.ctime()).unwrap_or_default();
+    let nanos = u32::try_from(metadata.ctime_nsec()).unwrap_or_default();
+    let then = Duration::new(seconds, nanos);
+    now < then || now - then >= SETTLED_AFTER
 }
 
 /// The content type by the name of the file. Without a charset browsers read a text as

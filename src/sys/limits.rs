@@ -90,17 +90,18 @@ fn affinity() -> Option<usize> {
 }
 
 /// Raises the soft limit on open descriptors to the hard one and returns it.
-pub(crate) fn raise_open_files() -> io::Result<u64> {
+pub(crate) fn raise_open_files() -> io::Result<usize> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     }
-    Ok(hard)
+    Ok(usize::try_from(hard).unwrap_or(usize::MAX))
 }
 
 /// The soft limit on open descriptors.
-pub(crate) fn open_files() -> io::Result<u64> {
-    Ok(getrlimit(Resource::RLIMIT_NOFILE)?.0)
+pub(crate) fn open_files() -> io::Result<usize> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
 impl fmt::Display for Cpus {

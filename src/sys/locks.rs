@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::libc;
-use nix::sys::stat::fstat;
+
+use crate::sys::file_status;
 
 /// How often to try the lock of a path, if another server removes the lock file meanwhile. That
 /// server has just finished its start, so a second attempt is rare.
@@ -62,9 +63,9 @@ impl Drop for PathLock {
 
 /// Whether `file` is still the file at `path`.
 pub(crate) fn is_at(file: impl AsFd, path: &Path) -> io::Result<bool> {
-    let open = fstat(file)?;
+    let open = file_status::of(file, c"")?;
     match path.symlink_metadata() {
-        Ok(there) => Ok((open.st_dev, open.st_ino) == (there.dev(), there.ino())),
+        Ok(there) => Ok((open.device, open.inode) == (there.dev(), there.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }

@@ -15,8 +15,10 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::stat::{Mode, fchmod, fstat};
+use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
+
+use crate::sys::file_status;
 
 const WORD: usize = size_of::<AtomicU64>();
 
@@ -24,7 +26,7 @@ const WORD: usize = size_of::<AtomicU64>();
 /// were never accessed use no memory.
 pub(crate) fn create(name: &CStr, words: usize) -> io::Result<OwnedFd> {
     let fd = sealable(name)?;
-    let bytes = i64::try_from(words * WORD).map_err(|_| Errno::EFBIG)?;
+    let bytes = libc::off_t::try_from(words * WORD).map_err(|_| Errno::EFBIG)?;
     ftruncate(&fd, bytes)?;
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
@@ -85,7 +87,8 @@ pub(crate) fn words(fd: impl AsFd) -> io::Result<usize> {
     if !seals.contains(SealFlag::F_SEAL_SHRINK) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let bytes = usize::try_from(fstat(fd.as_fd())?.st_size).map_err(|_| Errno::EFBIG)?;
+    let bytes = file_status::of(fd, c"")?.length;
+    let bytes = usize::try_from(bytes).map_err(|_| Errno::EFBIG)?;
     Ok(bytes / WORD)
 }
 

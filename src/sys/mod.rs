@@ -7,6 +7,7 @@ pub(crate) mod credentials;
 pub(crate) mod discard;
 pub(crate) mod exec;
 pub(crate) mod fds;
+pub(crate) mod file_status;
 pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod locks;

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setsid};
 
@@ -75,6 +75,8 @@ fn prepare(master: Pid, last: RawFd, session: Session, inherit: &Inherit) -> io:
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
     }
     for &(limit, value) in &inherit.limits {
+        // Where the kernel's limits have 32 bits, a higher one is none.
+        let value = rlim_t::try_from(value).unwrap_or(libc::RLIM_INFINITY);
         setrlimit(resource(limit), value, value)?;
     }
     // After the limits, because only root may raise one. Before the line below, because the kernel

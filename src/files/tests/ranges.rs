@@ -1,5 +1,7 @@
 //! Parts of a file (RFC 9110 14).
 
+use std::os::unix::fs::FileExt;
+
 use super::*;
 
 #[tokio::test]
@@ -45,6 +47,36 @@ async fn ranges_are_cut_as_asked() {
         assert_eq!(header(&response, CONTENT_RANGE), content_range, "{range}");
         assert_eq!(response.body(), body, "{range}");
     }
+}
+
+/// The file is one hole, which uses no disk, but for its end.
+#[tokio::test]
+async fn a_part_may_begin_where_32_bits_end() {
+    const LENGTH: u64 = 5 << 30;
+    let world = World::new(&[]);
+    let file = fs::File::create(world.path("a")).unwrap();
+    file.write_all_at(b"end", LENGTH - 3).unwrap();
+    let last = LENGTH - 1;
+    for (range, first, body) in [
+        ("bytes=-4", LENGTH - 4, &b"\0end"[..]),
+        ("bytes=5368709117-", LENGTH - 3, b"end"),
+        ("bytes=5368609120-", LENGTH - 100_000, &[0; 99_997]),
+    ] {
+        let response = world.send(Request::get("/a").header(RANGE, range)).await;
+        let content_range = format!("bytes {first}-{last}/{LENGTH}");
+        assert_eq!(header(&response, CONTENT_RANGE), content_range);
+        assert!(response.body().starts_with(body), "{range}");
+        assert!(response.body().ends_with(b"end"), "{range}");
+    }
+    let part = Request::get("/a").header(RANGE, "bytes=2147483646-2147483650");
+    assert_eq!(world.send(part).await.body(), &b"\0"[..].repeat(5));
+    assert_eq!(
+        header(
+            &begin(&world.site, Request::get("/a")).await,
+            CONTENT_LENGTH
+        ),
+        LENGTH.to_string()
+    );
 }
 
 #[tokio::test]

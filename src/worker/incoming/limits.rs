@@ -9,20 +9,19 @@ use crate::worker::source::{Accepted, Source};
 /// How many descriptors are reserved for the app's own files and connections when the cap on
 /// connections is derived from the limit on descriptors: this part of the limit, but at least so
 /// many. The binary uses half of them for the files that it sends.
-const RESERVED_SHARE: u64 = 8;
-const RESERVED_MIN: u64 = 128;
+const RESERVED_SHARE: usize = 8;
+const RESERVED_MIN: usize = 128;
 
 /// How many descriptors a worker needs itself: its listeners, its channel, its runtime.
-const OWN: u64 = 64;
+const OWN: usize = 64;
 
 /// Most connections of a worker with this limit on open files. With more than the limit has room
 /// for the worker would close no idle connection for a new one, and new ones would wait.
-pub(crate) fn connections_max(asked: Option<usize>, open_files: u64) -> usize {
+pub(crate) fn connections_max(asked: Option<usize>, open_files: usize) -> usize {
     let reserved = (open_files / RESERVED_SHARE).max(RESERVED_MIN);
     let derived = open_files.saturating_sub(reserved).max(open_files / 2);
-    let derived = usize::try_from(derived).unwrap_or(usize::MAX);
     match asked {
-        Some(asked) if asked <= derived || asked as u64 <= open_files.saturating_sub(OWN) => asked,
+        Some(asked) if asked <= derived || asked <= open_files.saturating_sub(OWN) => asked,
         Some(asked) => {
             tracing::warn!(
                 max_connections = asked,
@@ -94,7 +93,7 @@ mod tests {
             (Some(960), 1024, 960),
             (Some(1000), 1024, 896),
             (Some(1000), 60, 30),
-            (Some(1000), u64::MAX, 1000),
+            (Some(1000), usize::MAX, 1000),
         ] {
             assert_eq!(connections_max(asked, open_files), most, "{asked:?}");
         }
