@@ -6,7 +6,7 @@ use std::{
     io::{self, Write},
     os::{
         fd::{AsFd, AsRawFd},
-        unix::fs::OpenOptionsExt,
+        unix::fs::{FileTypeExt, OpenOptionsExt},
     },
     sync::{Mutex, OnceLock, PoisonError},
     time::Duration,
@@ -17,10 +17,7 @@ use tracing::Level;
 use nix::{
     fcntl::OFlag,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::{
-        socket::{MsgFlags, send},
-        stat::{SFlag, fstat},
-    },
+    sys::socket::{MsgFlags, send},
     unistd::write,
 };
 
@@ -122,10 +119,11 @@ enum Start {
 
 impl<F: AsFd> Log<F> {
     fn on(fd: F) -> Self {
-        let mode = fstat(&fd).map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
-        let target = match mode {
-            Ok(SFlag::S_IFREG) => Target::File(fd),
-            Ok(SFlag::S_IFSOCK) => Target::Socket(fd),
+        let kind = fd.as_fd().try_clone_to_owned().map(File::from);
+        let kind = kind.and_then(|file| Ok(file.metadata()?.file_type()));
+        let target = match kind {
+            Ok(kind) if kind.is_file() => Target::File(fd),
+            Ok(kind) if kind.is_socket() => Target::Socket(fd),
             _ => match reopen(&fd) {
                 Ok(own) => Target::Reopened(own),
                 Err(_) => Target::Polled(fd),
@@ -304,6 +302,15 @@ mod tests {
         let length = reader.read(&mut bytes).expect("it was written");
         let told = String::from_utf8_lossy(&bytes[..length]);
         assert!(told.starts_with("\nprefork-server: process "), "{told}");
+    }
+
+    /// The file is one hole, which uses no disk. Opened again it would be written from its start.
+    #[test]
+    fn a_large_file_is_not_opened_again() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(3 << 30).expect("a hole");
+        let log = Log::on(file);
+        assert!(matches!(log.target, Target::File(_)), "{log:?}");
     }
 
     #[test]
