@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::Write;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 use nix::time::ClockId;
@@ -36,8 +36,10 @@ impl Date {
     pub(crate) fn renew(&self) {
         // The time of the kernel's last tick, some milliseconds ago. Reading it costs less than the
         // exact time.
-        let now = ClockId::CLOCK_REALTIME_COARSE.now();
-        let second = now.map_or(0, |now| now.tv_sec().try_into().unwrap_or(0));
+        let second = match ClockId::CLOCK_REALTIME_COARSE.now() {
+            Ok(now) => now.tv_sec().try_into().unwrap_or(0),
+            Err(_) => in_64_bits(),
+        };
         if self.second.replace(second) != second {
             self.write(second);
         }
@@ -57,10 +59,15 @@ impl Date {
     }
 }
 
+/// The time in a program of 32 bits, whose coarse clock ends in 2038.
+#[cold]
+fn in_64_bits() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
 
     #[test]
