@@ -85,7 +85,10 @@ impl Tasks {
         let any = !self.turn.is_empty();
         for key in self.turn.drain(..) {
             let (task_waker, waker) = &self.wakers[key];
-            task_waker.is_marked.store(false, Release);
+            // Pairs with the swap in `mark_due`. Wakes that found the mark are lost, so this poll
+            // has to see what their threads wrote before. A store could be delayed until after the
+            // reads of this poll, on x86 too.
+            task_waker.is_marked.swap(false, Acquire);
             // The task may have ended. If another task has its key now, this poll does no harm.
             let Some(task) = self.tasks.get_mut(key) else {
                 continue;
@@ -118,7 +121,8 @@ impl TaskWaker {
     /// Marks the task as due. Returns the waker of the connection's task, unless the task was
     /// marked already.
     fn mark_due(&self) -> Option<Waker> {
-        if self.is_marked.swap(true, Acquire) {
+        // What this thread wrote before is seen by the poll that removes the mark.
+        if self.is_marked.swap(true, Release) {
             return None;
         }
         let mut due = lock(&self.due);
