@@ -20,7 +20,7 @@ use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::master::init::report::{Report, message};
 use crate::master::listeners::Listeners;
-use crate::sys::fds;
+use crate::sys::{clock, fds};
 
 /// Variables that a service manager sets only for the process that it starts. Workers are spawned
 /// without them, so that no worker speaks for the master or takes its listeners.
@@ -83,7 +83,9 @@ impl Init {
             return;
         };
         // clock_gettime(2) does not fail for a clock that exists.
-        let now = NotifyState::monotonic_usec_now().unwrap_or(NotifyState::MonotonicUsec(0));
+        // `NotifyState::monotonic_usec_now` overflows in a program of 32 bits after 36 minutes.
+        let now = i128::try_from(clock::monotonic().as_micros()).unwrap_or(i128::MAX);
+        let now = NotifyState::MonotonicUsec(now);
         if let Some(lines) = self.report.on_notice(notice, now) {
             manager.send(&lines, &[]);
         }
