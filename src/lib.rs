@@ -224,10 +224,10 @@
 //!   falls or is added twice. The admin process can write nothing that others read, and the master
 //!   never waits for it, except for a second when the server has ended.
 //! - Each word of the scoreboard is written by one process at a time. In the part for the app's own
-//!   metrics one word says how many words are valid. No reader needs one word to know if another
-//!   word is valid in the rest of it. Totals never fall. A worker can write only its own page, and
-//!   can read the pages of its siblings. The master does not read from shared memory what it knows
-//!   itself, and limits what it reads.
+//!   metrics one word says how many words are valid. In the rest of it the heartbeat is read after
+//!   what may have begun, and no reader needs another word to know if a word is valid. Totals never
+//!   fall. A worker can write only its own page, and can read the pages of its siblings. The master
+//!   does not read from shared memory what it knows itself, and limits what it reads.
 //! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
 //!   `protocol/state.rs`. The canary reports which versions it reads before the master execs.
 //!   After the exec something that the server does not need may fail: then the server goes on.

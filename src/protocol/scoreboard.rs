@@ -64,9 +64,8 @@ pub(crate) struct Vitals {
     /// When its event loop last turned, on the monotonic clock; zero if it never did. Never later
     /// than now.
     pub(crate) heartbeat: Duration,
+    /// The connections that it has open.
     pub(crate) connections: u64,
-    /// Requests that it has begun and not finished; none without a connection.
-    pub(crate) requests: u64,
 }
 
 /// What the master and siblings need of a page to compare loads. Each number is at most
@@ -86,10 +85,11 @@ impl Standing {
     fn of(stats: StatsView<'_>, now: Duration) -> Option<Self> {
         let serves = stats.gauge(Gauge::State) == State::Serving as u64;
         serves.then(|| Self {
-            heartbeat: heartbeat(stats, now),
             connections: clamped(stats, Gauge::Connections),
             connections_max: clamped(stats, Gauge::ConnectionsMax),
             served: clamped(stats, Gauge::Served),
+            // The last of them: see `StatsView::heartbeat`.
+            heartbeat: stats.heartbeat().min(now),
         })
     }
 
@@ -103,10 +103,6 @@ impl Standing {
     pub(crate) fn room(&self) -> u64 {
         self.connections_max.saturating_sub(self.connections)
     }
-}
-
-fn heartbeat(stats: StatsView<'_>, now: Duration) -> Duration {
-    Duration::from_millis(stats.gauge(Gauge::HeartbeatMillis)).min(now)
 }
 
 fn clamped(stats: StatsView<'_>, gauge: Gauge) -> u64 {
@@ -154,15 +150,10 @@ impl Page {
     }
 
     pub(crate) fn vitals(&self, now: Duration) -> Vitals {
-        let connections = self.gauge(Gauge::Connections);
         Vitals {
-            heartbeat: self.heartbeat(now),
-            connections,
-            // Without a connection the worker writes no heartbeat.
-            requests: match connections {
-                0 => 0,
-                _ => self.gauge(Gauge::Requests),
-            },
+            connections: self.gauge(Gauge::Connections),
+            // The last of them: see `StatsView::heartbeat`.
+            heartbeat: self.stats().heartbeat().min(now),
         }
     }
 
@@ -187,10 +178,6 @@ impl Page {
     /// How many requests the page's worker has begun and not finished.
     pub(crate) fn requests(&self) -> u32 {
         u32::try_from(self.gauge(Gauge::Requests)).expect("it is at most GAUGE_MAX")
-    }
-
-    fn heartbeat(&self, now: Duration) -> Duration {
-        heartbeat(self.stats(), now)
     }
 
     fn gauge(&self, gauge: Gauge) -> u64 {

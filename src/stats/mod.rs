@@ -2,16 +2,17 @@
 //!
 //! The counters fill one page. Each worker writes its own page, and the master reads the pages of
 //! all workers, by the scoreboard. A server without a master has a page that no other process sees.
-//! Every word is an atomic, because two processes see it, and every access is relaxed, because no
-//! word guards another. Each word has one writer, so to count costs a load and a store.
+//! Every word is an atomic, because two processes see it. Every access is relaxed, because no word
+//! guards another, but for the heartbeat. Each word has one writer, so to count costs a load and a
+//! store.
 
 mod latency;
 mod stopwatch;
 mod totals;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
 pub(crate) use self::latency::Latencies;
@@ -177,6 +178,14 @@ impl WorkerStats {
         self.set(Gauge::State, state as u64);
     }
 
+    /// Writes the heartbeat, in milliseconds of the monotonic clock.
+    pub(crate) fn beat(&self, millis: u64) {
+        self.set(Gauge::HeartbeatMillis, millis);
+        // Pairs with the fence in `StatsView::heartbeat`: a reader that has seen a connection or a
+        // request that began later also sees this heartbeat.
+        fence(Release);
+    }
+
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
         self.gauge_word(gauge).load(Relaxed)
     }
@@ -299,6 +308,13 @@ impl StatsView<'_> {
 
     pub(crate) fn count(&self, count: Count) -> u64 {
         self.0[COUNTS + count as usize].load(Relaxed)
+    }
+
+    /// Read it after the connections and requests. A heartbeat that was read before may be hours
+    /// older than the first connection, so the worker would seem to hang.
+    pub(crate) fn heartbeat(&self) -> Duration {
+        fence(Acquire);
+        Duration::from_millis(self.gauge(Gauge::HeartbeatMillis))
     }
 
     /// In place of a worker that cannot do it any more.

@@ -31,7 +31,7 @@ pub(crate) async fn run(stats: WorkerStats, queue: Arc<Queue>) {
 /// Writes one heartbeat, and returns its time.
 pub(crate) fn stamp(stats: &WorkerStats) -> Duration {
     let now = clock::monotonic();
-    stats.set(Gauge::HeartbeatMillis, millis(now));
+    stats.beat(millis(now));
     now
 }
 

@@ -317,12 +317,13 @@ impl Queue {
             forwarded,
             origin,
         } = accepted;
-        self.stats.connection_begins(origin.count());
         if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
-            // The handler may block before the heartbeat's task runs.
+            // The handler may block before the heartbeat's task runs. Who sees the connection must
+            // see this heartbeat.
             heartbeat::stamp(&self.stats);
             self.first_came.notify_one();
         }
+        self.stats.connection_begins(origin.count());
         if let Some(clients) = &mut state.clients {
             clients.begin(peer);
         }

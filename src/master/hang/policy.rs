@@ -19,8 +19,8 @@ const ROUNDS_PER_TIMEOUT: u32 = 4;
 pub(crate) struct HangPolicy {
     timeout: Duration,
     next: Duration,
-    /// Workers that have connections, open or in a queue, and whose heartbeats have not changed
-    /// since that was seen.
+    /// Workers whose queues have connections, and whose heartbeats have not changed since that was
+    /// seen.
     waiting: BTreeMap<WorkerId, Waiting>,
 }
 
@@ -44,11 +44,9 @@ pub(crate) enum PendingWork {
     None,
     /// Connections that are not accepted yet.
     Queued,
-    /// Connections that it has open. It writes heartbeats while there are any, and the first may
-    /// come a moment after the connection is counted.
+    /// Connections that it has open. It writes a heartbeat before the first, and others while there
+    /// are any.
     Open,
-    /// Requests that it has begun. If it hangs, they began before that.
-    Begun,
 }
 
 impl fmt::Display for PendingWork {
@@ -57,7 +55,6 @@ impl fmt::Display for PendingWork {
             Self::None => "nothing waits",
             Self::Queued => "connections wait to be accepted",
             Self::Open => "connections are open",
-            Self::Begun => "requests are open",
         })
     }
 }
@@ -118,10 +115,8 @@ impl HangPolicy {
             // It does not accept yet.
             _ if heartbeat.is_zero() => None,
             PendingWork::None => None,
-            PendingWork::Begun => Some(heartbeat),
-            PendingWork::Queued | PendingWork::Open => {
-                Some(self.unchanged_since(worker, heartbeat, now))
-            }
+            PendingWork::Open => Some(heartbeat),
+            PendingWork::Queued => Some(self.queued_since(worker, heartbeat, now)),
         };
         let Some(since) = since else {
             self.forget(worker);
@@ -135,7 +130,7 @@ impl HangPolicy {
         self.next = self.next.min(since.saturating_add(self.timeout));
         match work {
             PendingWork::Queued => Verdict::Doubtful,
-            PendingWork::None | PendingWork::Open | PendingWork::Begun => Verdict::Well,
+            PendingWork::None | PendingWork::Open => Verdict::Well,
         }
     }
 
@@ -143,14 +138,9 @@ impl HangPolicy {
         self.waiting.remove(&worker);
     }
 
-    /// Since when there is work and no new heartbeat. The heartbeat of an idle worker may be hours
-    /// old, so its time does not count.
-    fn unchanged_since(
-        &mut self,
-        worker: WorkerId,
-        heartbeat: Duration,
-        now: Duration,
-    ) -> Duration {
+    /// Since when work waits. The heartbeat of an idle worker may be hours old, so it does not
+    /// count.
+    fn queued_since(&mut self, worker: WorkerId, heartbeat: Duration, now: Duration) -> Duration {
         let anew = Waiting {
             heartbeat,
             since: now,
@@ -189,7 +179,7 @@ mod tests {
     #[test]
     fn with_the_longest_timeout_no_worker_hangs() {
         let mut watch = HangPolicy::new(Duration::MAX, seconds(1000));
-        for work in [PendingWork::Begun, PendingWork::Queued] {
+        for work in [PendingWork::Open, PendingWork::Queued] {
             assert_ne!(judge(&mut watch, 5000, 1000, work), Verdict::Hung);
         }
         assert!(watch.next() > seconds(1 << 40));
@@ -206,7 +196,7 @@ mod tests {
         }
         for now in 2000..3000 {
             assert_eq!(
-                judge(&mut watch, now, now - 7, PendingWork::Begun),
+                judge(&mut watch, now, now - 7, PendingWork::Open),
                 Verdict::Well
             );
             assert_ne!(
@@ -215,7 +205,7 @@ mod tests {
             );
         }
         assert_eq!(
-            judge(&mut watch, 3000, 2992, PendingWork::Begun),
+            judge(&mut watch, 3000, 2992, PendingWork::Open),
             Verdict::Hung
         );
     }
@@ -272,45 +262,6 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_with_open_connections_hangs_without_a_request() {
-        let mut watch = watch();
-        for now in 1000..1100 {
-            assert_eq!(
-                judge(&mut watch, now, now - 1, PendingWork::Open),
-                Verdict::Well
-            );
-        }
-        for now in 1100..1108 {
-            assert_eq!(
-                judge(&mut watch, now, 1100, PendingWork::Open),
-                Verdict::Well
-            );
-        }
-        assert_eq!(
-            judge(&mut watch, 1108, 1100, PendingWork::Open),
-            Verdict::Hung
-        );
-    }
-
-    /// It writes the heartbeat after it has counted the connection.
-    #[test]
-    fn the_first_connection_of_an_idle_worker_does_not_make_it_hang() {
-        let mut watch = watch();
-        assert_eq!(
-            judge(&mut watch, 1050, 10, PendingWork::None),
-            Verdict::Well
-        );
-        assert_eq!(
-            judge(&mut watch, 1052, 10, PendingWork::Open),
-            Verdict::Well
-        );
-        assert_eq!(
-            judge(&mut watch, 1059, 1052, PendingWork::Open),
-            Verdict::Well
-        );
-    }
-
-    #[test]
     fn a_worker_that_does_not_accept_yet_does_not_hang() {
         let mut watch = watch();
         for now in 1000..1100 {
@@ -326,7 +277,7 @@ mod tests {
         let mut watch = watch();
         assert_eq!(watch.next(), seconds(1002));
         assert_eq!(watch.round(seconds(1002)), Round::Due);
-        judge(&mut watch, 1002, 1002, PendingWork::Begun);
+        judge(&mut watch, 1002, 1002, PendingWork::Open);
         judge(&mut watch, 1002, 10, PendingWork::Queued);
         // From here on all processes were stopped for as long as the timeout.
         assert_eq!(watch.round(seconds(1010)), Round::Skipped);
@@ -337,7 +288,7 @@ mod tests {
         );
         // A worker that has not moved since is hung.
         assert_eq!(
-            judge(&mut watch, 1012, 1002, PendingWork::Begun),
+            judge(&mut watch, 1012, 1002, PendingWork::Open),
             Verdict::Hung
         );
     }
@@ -347,7 +298,7 @@ mod tests {
         let mut watch = watch();
         assert_eq!(watch.round(seconds(1004)), Round::Due);
         assert_eq!(watch.next(), seconds(1006));
-        judge(&mut watch, 1004, 997, PendingWork::Begun);
+        judge(&mut watch, 1004, 997, PendingWork::Open);
         assert_eq!(watch.next(), seconds(1005));
         assert!(watch.is_stale(seconds(1002), seconds(1004)));
         assert!(!watch.is_stale(seconds(1003), seconds(1004)));

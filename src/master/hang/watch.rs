@@ -76,9 +76,7 @@ impl Master {
     ) -> Sample {
         let vitals = process.stats.vitals(now);
         let heartbeat = vitals.heartbeat;
-        let work = if vitals.requests > 0 {
-            PendingWork::Begun
-        } else if vitals.connections > 0 {
+        let work = if vitals.connections > 0 {
             PendingWork::Open
         } else if watch.is_stale(heartbeat, now) && self.is_queued(worker, process.slot) {
             PendingWork::Queued

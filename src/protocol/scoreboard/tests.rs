@@ -23,7 +23,6 @@ fn the_master_reads_what_a_worker_writes() {
     let vitals = Vitals {
         heartbeat: Duration::from_millis(1500),
         connections: 1,
-        requests: 1,
     };
     assert_eq!(page.vitals(NOW), vitals);
     assert_eq!(page.connections(), 1);
@@ -41,6 +40,26 @@ fn the_master_reads_what_a_worker_writes() {
     let totals = scoreboard.totals([&page].into_iter());
     assert_eq!((totals.requests, totals.bytes_out), (1, 100));
     assert!(totals.latency_p99.abs_diff(Duration::from_millis(1)) < Duration::from_micros(63));
+}
+
+/// Else a worker whose first connection comes just then seems to have hung since its last one.
+#[test]
+fn who_sees_a_connection_sees_the_heartbeat_before_it() {
+    let page = page();
+    let stats = joined(&page);
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            for beat in 1..=5_000_000 {
+                stats.beat(beat);
+                stats.set(Gauge::Connections, beat);
+            }
+        });
+        while !worker.is_finished() {
+            let vitals = page.vitals(Duration::MAX);
+            let heartbeat = vitals.heartbeat.as_millis();
+            assert!(heartbeat >= vitals.connections.into(), "{vitals:?}");
+        }
+    });
 }
 
 /// The sum does not fall when a worker ends, though two workers of a slot run at once.
@@ -178,8 +197,7 @@ fn a_hostile_worker_reaches_only_its_own_row_and_no_sum_overflows() {
         assert_eq!(hostile.map.len(), WORDS + WORKER_WORDS, "no other page");
         hostile.map.iter().for_each(|at| at.store(word, Relaxed));
         let vitals = hostile.vitals(NOW);
-        assert!(vitals.heartbeat <= NOW && vitals.requests <= GAUGE_MAX);
-        assert!(vitals.connections <= GAUGE_MAX);
+        assert!(vitals.heartbeat <= NOW && vitals.connections <= GAUGE_MAX);
         assert!(hostile.connections() > 0);
         hostile.map[GAUGES + Gauge::State as usize].store(State::Serving as u64, Relaxed);
         let standing = hostile.standing(NOW).expect("it says that it serves");
@@ -198,7 +216,7 @@ fn a_hostile_worker_reaches_only_its_own_row_and_no_sum_overflows() {
         let totals = scoreboard.totals([&honest, &hostile].into_iter());
         assert!(totals.requests > 5 && totals.bytes_in > 0 && totals.timeouts > 0);
     }
-    assert_eq!(honest.vitals(NOW).requests, 0);
+    assert_eq!(honest.vitals(NOW).connections, 0);
     for _ in 0..2 {
         scoreboard.keep(&hostile);
     }
