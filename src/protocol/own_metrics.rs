@@ -122,7 +122,8 @@ impl<'a> Directory<'a> {
     }
 
     fn used_words(self) -> &'a [AtomicU64] {
-        // A load from read-only memory has to be relaxed, so the order comes from the fence.
+        // Pairs with the store of `append`. A load from read-only memory has to be relaxed, so the
+        // order comes from the fence.
         let used = usize::try_from(self.used.load(Relaxed)).unwrap_or(usize::MAX);
         fence(Acquire);
         &self.words[..used.min(self.words.len())]

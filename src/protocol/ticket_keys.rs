@@ -115,11 +115,13 @@ impl TicketKeys {
     fn publish(&self) {
         let sequence = self.map[SEQUENCE].load(Relaxed);
         self.map[SEQUENCE].store(sequence | 1, Relaxed);
-        // Readers that see a word of the new ring also see the odd sequence.
+        // Pairs with the second fence of `keyring`: a reader that sees a word of the new ring also
+        // sees the odd sequence.
         fence(Release);
         for (word, value) in self.map[RING..].iter().zip(words(&self.keyring)) {
             word.store(value, Relaxed);
         }
+        // Pairs with the first fence of `keyring`: a reader that sees this sequence sees the ring.
         self.map[SEQUENCE].store((sequence | 1).wrapping_add(1), Release);
     }
 }

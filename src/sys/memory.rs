@@ -126,6 +126,9 @@ impl View {
 
     /// Loads a word. Panics beyond the end. The order is `Relaxed`, because for read-only memory
     /// Rust guarantees only relaxed atomic loads. Use fences for a stronger order.
+    ///
+    /// On machines of 32 bits Rust guarantees that only for words of 32 bits. There x86 and ARMv7
+    /// load 64 bits by an instruction that does not write. ARMv6 would write, which raises SIGSEGV.
     pub(crate) fn load(&self, word: usize) -> u64 {
         self.0[word].load(Relaxed)
     }
