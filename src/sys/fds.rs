@@ -3,17 +3,19 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, getsockopt, recvmsg, sendmsg,
     socketpair, sockopt,
 };
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -259,6 +261,13 @@ pub(crate) fn seqpacket_maker(fd: RawFd) -> Option<Pid> {
     }
     let maker = getsockopt(&fd, sockopt::PeerCredentials).ok()?;
     Some(Pid::from_raw(maker.pid()))
+}
+
+/// Opens a path as a place, neither to read nor to write (open(2), `O_PATH`), with these flags. std
+/// cannot do it with musl, where it removes the flag.
+pub(crate) fn open_path(path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | flags;
+    Ok(open(path, flags, Mode::empty())?)
 }
 
 /// Takes ownership of an inherited descriptor and makes it close-on-exec. Fails if the number is

@@ -4,9 +4,8 @@
 //! so a worker accepts from its listeners and reads its inbox as without a sandbox. All threads and
 //! programs that the calling thread starts later are restricted as it is, and none can undo that.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use landlock::{
@@ -14,9 +13,11 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, make_bitflags,
 };
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::libc;
 
 use crate::config::{Access, Connections, Sandbox};
+use crate::sys::fds;
 
 /// All that can be done with files in this version of Landlock is refused unless a path allows it.
 /// Later versions restrict nothing else of files, but connections to their sockets.
@@ -130,12 +131,8 @@ fn rights(access: Access) -> BitFlags<AccessFs> {
     }
 }
 
-fn open(path: &Path) -> io::Result<std::fs::File> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH)
-        .open(path);
-    opened.map_err(|error| {
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    fds::open_path(path, OFlag::empty()).map_err(|error| {
         let why = format!(
             "the sandbox allows {}, which cannot be opened: {error}",
             path.display()

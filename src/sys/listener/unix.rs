@@ -1,16 +1,17 @@
 //! Unix listeners (unix(7)) and their socket files.
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use nix::libc;
+use nix::fcntl::OFlag;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::codec::record;
 use crate::sys::credentials::may_make;
+use crate::sys::fds::open_path;
 use crate::sys::locks::{PathLock, is_at};
 
 /// The file of a Unix listener, which is removed when this is dropped.
@@ -68,11 +69,7 @@ impl Access {
     /// Sets mode and group of the file, and returns it. Other users may write to the directory, so
     /// this opens the file once and follows no link.
     fn apply(self, path: &Path) -> io::Result<OwnedFd> {
-        let mut options = OpenOptions::new();
-        let options = options
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_NOFOLLOW);
-        let file = options.open(path)?;
+        let file = File::from(open_path(path, OFlag::O_NOFOLLOW)?);
         if !file.metadata()?.file_type().is_socket() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
