@@ -37,6 +37,9 @@ const SO_PASSRIGHTS: libc::c_int = if cfg!(target_arch = "sparc64") {
     83
 };
 
+/// The control message with a descriptor of the sender's process (Linux 6.5, `linux/socket.h`).
+const SCM_PIDFD: libc::c_int = 4;
+
 /// Makes a connected pair of `SOCK_SEQPACKET` sockets, close-on-exec and non-blocking. Such sockets
 /// preserve message boundaries, and each side notices when the other is closed.
 pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -187,21 +190,28 @@ struct Control([u8; CONTROL_LEN]);
 const CONTROL_LEN: usize =
     unsafe { libc::CMSG_SPACE((MESSAGE_FDS_MAX * size_of::<RawFd>()) as u32) } as usize;
 
-/// Takes ownership of all descriptors in a header that recvmsg(2) has just filled in.
+/// Takes ownership of all descriptors in a header that recvmsg(2) has just filled in. Closes the
+/// one that stands for the sender's process. A process that has the socket may have asked for that,
+/// and the option (`SO_PASSPIDFD`) is then on for all that have it.
 fn received(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut fds = Vec::new();
     // SAFETY: the kernel has written whole control messages to the buffer that the header names,
     // and their length over the header's. Cmsg(3) steps from one to the next within that length.
     // The data of `SCM_RIGHTS` are descriptors that were installed in this process for this
-    // message; no other code knows their numbers, so each gets exactly one owner here.
+    // message, and so is that of `SCM_PIDFD`; no other code knows their numbers, so each gets
+    // exactly one owner here.
     unsafe {
         let mut part = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = part.as_ref() {
-            if (message.cmsg_level, message.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let data = libc::CMSG_DATA(part).cast::<RawFd>();
-                let bytes = message.cmsg_len as u64 - u64::from(libc::CMSG_LEN(0));
-                for at in 0..bytes as usize / size_of::<RawFd>() {
-                    fds.push(OwnedFd::from_raw_fd(data.add(at).read_unaligned()));
+            let data = libc::CMSG_DATA(part).cast::<RawFd>();
+            let bytes = message.cmsg_len as u64 - u64::from(libc::CMSG_LEN(0));
+            for at in 0..bytes as usize / size_of::<RawFd>() {
+                let fd = data.add(at).read_unaligned();
+                match (message.cmsg_level, message.cmsg_type) {
+                    (libc::SOL_SOCKET, libc::SCM_RIGHTS) => fds.push(OwnedFd::from_raw_fd(fd)),
+                    // A negative one is an error number.
+                    (libc::SOL_SOCKET, SCM_PIDFD) if fd >= 0 => drop(OwnedFd::from_raw_fd(fd)),
+                    _ => {}
                 }
             }
             part = libc::CMSG_NXTHDR(header, part);

@@ -45,6 +45,23 @@ fn every_received_descriptor_is_closed_in_the_end() {
     assert_eq!(io::read_to_string(reader).expect("readable"), "");
 }
 
+/// A process that has the receiver may ask for it (`SO_PASSPIDFD`).
+#[test]
+fn a_descriptor_of_the_process_that_sent_is_closed() {
+    let (here, there) = seqpacket_pair().expect("a pair");
+    // Linux before 6.5 does not know the option.
+    let asked = set_option(&there, libc::SOL_SOCKET, libc::SO_PASSPIDFD, 1);
+    for fds in [&[][..], &[here.as_raw_fd()]] {
+        send(&here, b"who", fds).expect("room for one");
+        let (_, received) = receive(&there, &mut [0; 4]).expect("a message");
+        assert_eq!(received.len(), fds.len());
+    }
+    let open = std::fs::read_dir("/proc/self/fd").expect("proc(5) is mounted");
+    let files = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let left = files.filter(|file| file.to_string_lossy().contains("pidfd"));
+    assert_eq!(left.count(), 0, "{asked:?}");
+}
+
 #[test]
 fn receive_bytes_refuses_a_message_with_descriptors_and_leaves_it_in_the_socket() {
     let (here, there) = seqpacket_pair().expect("a pair");
