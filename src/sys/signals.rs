@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -118,10 +119,13 @@ impl Drop for Signals {
 /// Runs in a thread that does not block the signal, and sends the signal to the thread that reads
 /// signals. That thread blocks it, so the signalfd(2) receives it.
 extern "C" fn forward(signal: libc::c_int) {
+    // The thread may be between a system call that has failed and the look at its error number.
+    let error = Errno::last_raw();
     let reader = READER.load(Ordering::Relaxed);
     // SAFETY: tgkill(2) takes three integers. It fails only if the reading thread has ended, and a
     // handler cannot report an error.
     unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw(), reader, signal) };
+    Errno::set_raw(error);
 }
 
 /// Makes `SIGALRM` end this process when `delay` has passed after a `SIGTERM`, even if its thread
@@ -147,4 +151,17 @@ pub(crate) fn end_after_term(delay: Duration) -> io::Result<()> {
 pub(crate) fn unblock() -> io::Result<()> {
     let set: SigSet = MASTER.into_iter().chain([Signal::SIGABRT]).collect();
     Ok(set.thread_unblock()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forwarded_signal_leaves_the_error_number_as_it_was() {
+        Errno::ENOENT.set();
+        // No signal has the number 0, and no thread the id 0.
+        forward(0);
+        assert_eq!(Errno::last(), Errno::ENOENT);
+    }
 }
