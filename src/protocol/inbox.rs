@@ -314,9 +314,10 @@ impl Note {
         }
         if with_file.is_some() {
             let file = File::from(fds.remove(1));
-            match memory::contents(&file) {
-                Ok(bytes) if bytes.len() <= READ_AHEAD_MAX => note.moved.read_ahead = bytes.into(),
-                _ => {
+            // The sender may be a hostile worker. To read more would take time from all clients.
+            match memory::contents_up_to(&file, READ_AHEAD_MAX) {
+                Ok(bytes) => note.moved.read_ahead = bytes.into(),
+                Err(_) => {
                     fds.push(file.into());
                     return Err(Malformed);
                 }

@@ -41,7 +41,7 @@ pub(crate) const SEALS: SealFlag = SealFlag::F_SEAL_SEAL
 
 /// The largest file that [`contents`] reads, in bytes. The state of the largest possible server is
 /// smaller: it has some kilobytes for each slot.
-const CONTENTS_MAX: u64 = 64 << 20;
+const CONTENTS_MAX: usize = 64 << 20;
 
 /// Makes a file in memory with these bytes, close-on-exec, that no process can change.
 pub(crate) fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
@@ -54,15 +54,19 @@ pub(crate) fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
 /// Reads the bytes of a file that this process or another made by [`sealed`]. Fails for every file
 /// that could change, and for all that are not in memory.
 pub(crate) fn contents(file: &File) -> io::Result<Vec<u8>> {
+    contents_up_to(file, CONTENTS_MAX)
+}
+
+/// As [`contents`]. Fails for a file that has more bytes than `most`, and reads nothing of it.
+pub(crate) fn contents_up_to(file: &File, most: usize) -> io::Result<Vec<u8>> {
     let seals = SealFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GET_SEALS)?);
     if !seals.contains(SEALS) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let length = file.metadata()?.len();
-    if length > CONTENTS_MAX {
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    if length > most {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let length = usize::try_from(length).expect("it is at most CONTENTS_MAX");
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
@@ -273,6 +277,15 @@ mod tests {
             Mapping::new(&fd, from, words).expect_err("beyond the end, or nothing");
         }
         File::from(fd).set_len(8).expect_err("sealed");
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let file = File::from(sealed(c"test", b"whole").expect("memory"));
+        let whole = contents_up_to(&file, 5).expect("as long as it may be");
+        assert_eq!(whole, b"whole");
+        let error = contents_up_to(&file, 4).expect_err("too long");
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]
