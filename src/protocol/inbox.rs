@@ -100,6 +100,8 @@ pub(crate) struct Note {
 impl Inbox {
     pub(crate) fn new() -> io::Result<Self> {
         let (sender, receiver) = fds::seqpacket_pair()?;
+        fds::refuse_filters(&sender);
+        fds::refuse_filters(&receiver);
         Ok(Self { sender, receiver })
     }
 

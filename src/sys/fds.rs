@@ -77,6 +77,14 @@ pub(crate) fn refuse_descriptors(socket: impl AsFd) {
     let _: io::Result<()> = set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
 }
 
+/// Makes the kernel refuse programs that choose what a socket receives (socket(7),
+/// `SO_LOCK_FILTER`). A process that has the socket could attach one, and it would stay when the
+/// process has ended. Connections accepted from a listener refuse them too.
+pub(crate) fn refuse_filters(socket: impl AsFd) {
+    // It fails on a kernel without filters.
+    let _: io::Result<()> = set_option(socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1);
+}
+
 /// Sets an option of a socket that is an integer (setsockopt(2)).
 pub(crate) fn set_option(
     socket: impl AsFd,

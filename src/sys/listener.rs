@@ -94,7 +94,11 @@ fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
 /// Two sockets with `SO_REUSEADDR` may both be bound, but only one of them may listen. So the first
 /// of a group allows others on its address only after it listens. No other server can listen there
 /// before.
+///
+/// A program that is attached to one listener of a group decides which one gets a connection, so a
+/// worker could take all.
 fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> {
+    fds::refuse_filters(&socket);
     socket.set_tcp_nodelay(true)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     if reuse == Reuse::First {
@@ -273,6 +277,7 @@ pub(crate) mod tests {
     use std::os::unix::net::UnixStream;
 
     use nix::fcntl::FdFlag;
+    use nix::sys::socket::setsockopt;
 
     use super::*;
 
@@ -303,6 +308,26 @@ pub(crate) mod tests {
         drop((first, second));
         until_closed(&Address::Tcp(taken));
         tcp(taken, Reuse::First, 8).expect("free again");
+    }
+
+    #[test]
+    fn no_process_can_decide_which_listener_gets_a_connection() {
+        // It always returns 0, the first of the group.
+        let mut code = libc::sock_filter {
+            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        };
+        let program = libc::sock_fprog {
+            len: 1,
+            filter: &raw mut code,
+        };
+        for reuse in [Reuse::First, Reuse::None] {
+            let listener = tcp(ANY.parse().expect("valid"), reuse, 8).expect("a free port");
+            let attached = setsockopt(&listener, sockopt::AttachReusePortCbpf, &program);
+            assert_eq!(attached, Err(Errno::EPERM), "{reuse:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use nix::libc;
 use socket2::Socket;
 
 use super::*;
@@ -45,6 +46,16 @@ fn with_inbox(test: impl FnOnce(Sender, Receiver)) {
     let Inbox { sender, receiver } = Inbox::new().expect("a pair");
     let receiver = Receiver::new(receiver).expect("a runtime");
     test(Sender::new(sender), receiver);
+}
+
+/// A filter would drop connections, and the sender would not learn of it.
+#[test]
+fn no_process_can_attach_a_filter_to_an_inbox() {
+    let inbox = Inbox::new().expect("a pair");
+    for end in [inbox.sender(), inbox.receiver()] {
+        let locked = fds::option(end, libc::SOL_SOCKET, libc::SO_LOCK_FILTER);
+        assert_eq!(locked.expect("a socket"), 1);
+    }
 }
 
 #[test]

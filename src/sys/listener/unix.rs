@@ -11,7 +11,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::codec::record;
 use crate::sys::credentials::may_make;
-use crate::sys::fds::open_path;
+
+use crate::sys::fds;
 use crate::sys::locks::{PathLock, is_at};
 
 /// The file of a Unix listener, which is removed when this is dropped.
@@ -42,6 +43,7 @@ pub(crate) fn listen(path: &Path, backlog: u32, access: Access) -> io::Result<(O
     socket.bind(&SockAddr::unix(path)?)?;
     // Before listen(2), so that no client can connect by the permissions of the umask.
     let file = access.apply(path)?;
+    fds::refuse_filters(&socket);
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     let path = path.to_owned();
     Ok((socket.into(), UnixFile { path, file }))
@@ -69,7 +71,7 @@ impl Access {
     /// Sets mode and group of the file, and returns it. Other users may write to the directory, so
     /// this opens the file once and follows no link.
     fn apply(self, path: &Path) -> io::Result<OwnedFd> {
-        let file = File::from(open_path(path, OFlag::O_NOFOLLOW)?);
+        let file = File::from(fds::open_path(path, OFlag::O_NOFOLLOW)?);
         if !file.metadata()?.file_type().is_socket() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
