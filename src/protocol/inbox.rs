@@ -18,6 +18,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use nix::errno::Errno;
+use socket2::SockRef;
 use tokio::io::unix::AsyncFd;
 use zeroize::Zeroize;
 
@@ -324,6 +325,10 @@ impl Note {
                     return Err(Malformed);
                 }
             }
+        }
+        // The runtime must not wait for it. A worker of this server sends no other.
+        if SockRef::from(&fds[0]).set_nonblocking(true).is_err() {
+            return Err(Malformed);
         }
         Ok((fds.remove(0), note))
     }

@@ -1,5 +1,8 @@
 //! Calls on a connected socket that std and the runtime do not have: recv(2) and send(2) with
 //! flags, sendfile(2), and what the other end has closed.
+//!
+//! recv(2) and send(2) never wait, also if the socket is a blocking one. A connection may have come
+//! from a sibling, and another process that has the same socket can make it blocking at any time.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +16,7 @@ use socket2::SockRef;
 
 use crate::sys::fds;
 
-/// recv(2), which waits if the socket is a blocking one.
+/// recv(2).
 #[inline]
 pub(crate) fn recv(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     recv_with(socket, bytes, MsgFlags::empty())
@@ -24,7 +27,7 @@ pub(crate) fn peek(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     recv_with(socket, bytes, MsgFlags::MSG_PEEK)
 }
 
-/// Whether a non-blocking socket has bytes that were not read.
+/// Whether a socket has bytes that were not read.
 pub(crate) fn has_unread(socket: impl AsFd) -> bool {
     peek(socket, &mut [0]).is_ok_and(|len| len == 1)
 }
@@ -40,6 +43,7 @@ pub(crate) fn has_unsent(socket: impl AsFd) -> bool {
 #[inline]
 fn recv_with(socket: impl AsFd, bytes: &mut [u8], flags: MsgFlags) -> io::Result<usize> {
     let fd = socket.as_fd().as_raw_fd();
+    let flags = flags | MsgFlags::MSG_DONTWAIT;
     Ok(nix::sys::socket::recv(fd, bytes, flags)?)
 }
 
@@ -93,7 +97,7 @@ pub(crate) fn send_file(
 #[inline]
 fn send_with(socket: impl AsFd, bytes: &[u8], flags: MsgFlags) -> io::Result<usize> {
     let fd = socket.as_fd().as_raw_fd();
-    let flags = flags | MsgFlags::MSG_NOSIGNAL;
+    let flags = flags | MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     Ok(nix::sys::socket::send(fd, bytes, flags)?)
 }
 
@@ -117,6 +121,7 @@ fn has_events(socket: impl AsFd, events: PollFlags) -> bool {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -137,6 +142,19 @@ mod tests {
             let _ = reader.read(&mut bytes);
         }
         assert!(!has_unsent(io::pipe().expect("a pipe").0));
+    }
+
+    #[test]
+    fn a_blocking_socket_does_not_wait() {
+        let (one, mut other) = UnixStream::pair().expect("a pair");
+        let error = recv(&one, &mut [0]).expect_err("nothing was sent");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(!has_unread(&one));
+        other.write_all(b"x").expect("room");
+        assert!(has_unread(&one));
+        let sent = std::iter::repeat_with(|| send(&one, &[0; 64 << 10]));
+        let error = sent.flat_map(Result::err).next().expect("no room");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 
     /// The kernel holds the bytes for 200 ms. If the test took that long, it tries again.

@@ -156,6 +156,18 @@ fn connections_arrive_one_by_one_with_their_bytes() {
     });
 }
 
+/// A hostile worker may send one that blocks.
+#[test]
+fn a_connection_that_has_arrived_does_not_block() {
+    with_inbox(|sender, mut receiver| {
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        assert!(!SockRef::from(&ours).nonblocking().expect("a socket"));
+        sender.send(&ours, &note(b"")).expect("room");
+        let (connection, _) = receiver.take().expect("no error").expect("one");
+        assert!(SockRef::from(&connection).nonblocking().expect("a socket"));
+    });
+}
+
 #[test]
 fn connections_in_another_version_are_passed_over_and_closed() {
     with_inbox(|sender, mut receiver| {
