@@ -110,11 +110,17 @@ impl Text {
         let bucket = format!("{name}_bucket");
         let comma = if labels.is_empty() { "" } else { "," };
         for (limit, values) in buckets {
-            let labels = format_args!("{labels}{comma}le=\"{limit}\"");
-            self.sample(&bucket, labels, values as f64);
+            self.sample(
+                &bucket,
+                format_args!("{labels}{comma}le=\"{limit}\""),
+                values as f64,
+            );
         }
-        let labels_of_all = format_args!("{labels}{comma}le=\"+Inf\"");
-        self.sample(&bucket, labels_of_all, all as f64);
+        self.sample(
+            &bucket,
+            format_args!("{labels}{comma}le=\"+Inf\""),
+            all as f64,
+        );
         self.sample(&format!("{name}_sum"), labels, sum);
         self.sample(&format!("{name}_count"), labels, all as f64);
     }
