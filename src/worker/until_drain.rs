@@ -29,7 +29,7 @@ pin_project! {
         #[pin]
         stream: S,
         // `None` once the drain has begun.
-        drain: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+        drain: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
     }
 }
 
