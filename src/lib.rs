@@ -302,27 +302,6 @@ mod supervisor;
 mod sys;
 mod worker;
 
-/// For responses with another body than one piece. Here it is the body of the request, which is
-/// sent back while it comes:
-///
-/// ```
-/// use std::convert::Infallible;
-/// use std::io::{Write, read_to_string};
-///
-/// use prefork_server::{Body, Request, Response, TestServer, service_fn};
-///
-/// async fn echo(request: Request) -> Result<Response<Body>, Infallible> {
-///     Ok(Response::new(request.into_body()))
-/// }
-///
-/// let server = TestServer::start(async |_worker| Ok(service_fn(echo)))?;
-/// let mut client = std::net::TcpStream::connect(server.address())?;
-/// client.write_all(b"POST / HTTP/1.0\r\ncontent-length: 3\r\n\r\ntea")?;
-/// assert!(read_to_string(client)?.ends_with("\r\n\r\ntea"));
-/// # Ok::<(), prefork_server::BoxError>(())
-/// ```
-pub use hyper::service::service_fn;
-
 pub use crate::address::{Address, AddressError, Peer};
 #[cfg(feature = "metrics")]
 pub use crate::config::Metrics;
@@ -337,7 +316,7 @@ pub use crate::hooks::{Core, Hooks, Limit, Notice, WorkerCommand, WorkerExit, Wo
 pub use crate::http::Http2;
 pub use crate::http::{
     Body, BodyError, ConnectionInfo, DateHeader, Http, IntoService, KeepAlive, Piece, Refused,
-    Request, Response, handler, reply,
+    Request, Response, ServiceFn, handler, reply, service_fn,
 };
 #[cfg(feature = "tls")]
 pub use crate::http::{Certificate, ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};

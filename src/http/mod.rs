@@ -61,7 +61,7 @@ mod tls;
 pub(crate) use conn::handover::HandoverTarget;
 pub(crate) use conn::socket::{Closed, Socket, Version};
 pub use exchange::body::{Body, BodyError};
-pub use exchange::handler::handler;
+pub use exchange::handler::{ServiceFn, handler, service_fn};
 pub use exchange::into_service::IntoService;
 pub use exchange::message::{Request, Response};
 #[cfg(feature = "files")]
