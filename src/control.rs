@@ -84,7 +84,8 @@ pub struct Begun {
     ends_server: bool,
 }
 
-/// Why a request has no result.
+/// Why a request has no result. `Display` does not include the cause, which
+/// [`source`](std::error::Error::source) returns.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -375,7 +376,7 @@ impl fmt::Display for ControlError {
                 write!(f, "only the user of the server and root can use {path}")
             }
             Self::UnknownOperation => f.write_str("the server does not know this operation"),
-            Self::Unreachable(address, error) => write!(f, "{address} does not respond: {error}"),
+            Self::Unreachable(address, _) => write!(f, "{address} does not respond"),
             Self::Unexpected(body) => {
                 let line = body.lines().next().unwrap_or_default();
                 write!(f, "not a response of an admin address: {line}")

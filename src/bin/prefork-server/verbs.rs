@@ -5,6 +5,7 @@ mod generate;
 mod summary;
 mod watch;
 
+use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZeroU16;
@@ -189,7 +190,12 @@ impl fmt::Display for Failure {
             Self::NoServer(why) => f.write_str(why),
             Self::Refused(why) => write!(f, "refused: {why}"),
             Self::NotInTime(wait) => write!(f, "not done within {wait:?}; it goes on"),
-            Self::Control(error) => error.fmt(f),
+            Self::Control(error) => {
+                error.fmt(f)?;
+                error
+                    .source()
+                    .map_or(Ok(()), |cause| write!(f, ": {cause}"))
+            }
             Self::Output(error) => write!(f, "cannot write: {error}"),
         }
     }
