@@ -113,10 +113,11 @@
 //! | `sandbox` | with `cli` | `Prefork::sandbox`: what workers may open and reach |
 //! | `serde` | no | [`Notice`], [`Totals`] and [`Status`] can be serialized |
 //!
-//! Types of `http`, `hyper`, `bytes` and `http-body-util` are not exported again: a program adds
-//! the crates that it names. Their versions are `http` 1, `hyper` 1, `bytes` 1, `http-body-util`
-//! 0.1, `axum` 0.8, `tonic` 0.14 and `metrics` 0.24. What a program counts by another version of
-//! `metrics` is counted nowhere.
+//! Types and traits of other crates are not exported again: a program adds the crates that it
+//! names. Their versions are `http` 1, `hyper` 1, `bytes` 1, `http-body` 1, `http-body-util` 0.1,
+//! `tokio` 1, `futures-core` 0.3, `tower-service` 0.3, `axum` 0.8, `tonic` 0.14, `metrics` 0.24 and
+//! `serde` 1. A later version of this crate that needs others raises its minor number. What a
+//! program counts by another version of `metrics` is counted nowhere.
 //!
 //! The crate needs Rust 1.88. A later version of the crate may need a later Rust; that raises its
 //! minor number.
