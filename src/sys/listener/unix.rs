@@ -11,7 +11,6 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::codec::record;
 use crate::sys::credentials::may_make;
-
 use crate::sys::fds;
 use crate::sys::locks::{PathLock, is_at};
 
