@@ -84,8 +84,13 @@ impl Beneath {
         };
         let resolve = resolve | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let beneath = Self { root, resolve };
-        beneath.resolve(Path::new("."), OFlag::O_PATH, Reach::Disk)?;
-        Ok(beneath)
+        match beneath.resolve(Path::new("."), OFlag::O_PATH, Reach::Disk) {
+            Err(Errno::ENOSYS) => Err(io::Error::other(
+                "no openat2(2) in this kernel (it came with Linux 5.6), or a filter refuses it",
+            )),
+            Err(errno) => Err(errno.into()),
+            Ok(_) => Ok(beneath),
+        }
     }
 
     /// Opens a path, which is relative to the directory and has no `..`. Other files than regular
