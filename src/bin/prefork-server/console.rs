@@ -66,16 +66,21 @@ pub(crate) fn warn_of_variables(unknown: &[UnknownVariable]) {
 
 /// Writes on one line why the server cannot run, or why it ended.
 pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
-    let mut line = format!("prefork-server: {error}");
+    let line = format!("prefork-server: {}{}", chain(error), advice(error));
+    Stderr.tell_end(&line);
+    ExitCode::from(code)
+}
+
+/// An error and its causes.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         line.push_str(": ");
         line.push_str(&error.to_string());
         cause = error.source();
     }
-    line.push_str(advice(error));
-    Stderr.tell_end(&line);
-    ExitCode::from(code)
+    line
 }
 
 /// Reports to the master why this worker cannot understand its options.

@@ -190,13 +190,17 @@ impl fmt::Display for Failure {
             Self::NoServer(why) => f.write_str(why),
             Self::Refused(why) => write!(f, "refused: {why}"),
             Self::NotInTime(wait) => write!(f, "not done within {wait:?}; it goes on"),
-            Self::Control(error) => {
-                error.fmt(f)?;
-                error
-                    .source()
-                    .map_or(Ok(()), |cause| write!(f, ": {cause}"))
-            }
+            Self::Control(error) => error.fmt(f),
             Self::Output(error) => write!(f, "cannot write: {error}"),
+        }
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Control(error) => error.source(),
+            _ => None,
         }
     }
 }
@@ -255,7 +259,8 @@ pub(crate) fn run() -> ExitCode {
     };
     // A reader that has closed standard output wants no more.
     if !matches!(&failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
-        let _ = writeln!(io::stderr(), "prefork-server: {failure}");
+        let why = console::chain(&failure);
+        let _ = writeln!(io::stderr(), "prefork-server: {why}");
     }
     ExitCode::from(failure.code())
 }
