@@ -225,8 +225,8 @@
 //!   falls or is added twice. The admin process can write nothing that others read, and the master
 //!   never waits for it, except for a second when the server has ended.
 //! - Each word of the scoreboard is written by one process at a time. In the part for the app's own
-//!   metrics one word says how many words are valid. In the rest of it the heartbeat is read after
-//!   what may have begun, and no reader needs another word to know if a word is valid. Totals never
+//!   metrics one word says how many words are valid. In the rest of it no reader needs another word
+//!   to know if a word is valid, but it reads the heartbeat after the connections. Totals never
 //!   fall. A worker can write only its own page, and can read the pages of its siblings. The master
 //!   does not read from shared memory what it knows itself, and limits what it reads.
 //! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in

@@ -89,7 +89,7 @@ impl Standing {
             connections_max: clamped(stats, Gauge::ConnectionsMax),
             served: clamped(stats, Gauge::Served),
             // The last of them: see `StatsView::heartbeat`.
-            heartbeat: stats.heartbeat().min(now),
+            heartbeat: stats.heartbeat(now),
         })
     }
 
@@ -153,7 +153,7 @@ impl Page {
         Vitals {
             connections: self.gauge(Gauge::Connections),
             // The last of them: see `StatsView::heartbeat`.
-            heartbeat: self.stats().heartbeat().min(now),
+            heartbeat: self.stats().heartbeat(now),
         }
     }
 

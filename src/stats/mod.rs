@@ -181,8 +181,8 @@ impl WorkerStats {
     /// Writes the heartbeat, in milliseconds of the monotonic clock.
     pub(crate) fn beat(&self, millis: u64) {
         self.set(Gauge::HeartbeatMillis, millis);
-        // Pairs with the fence in `StatsView::heartbeat`: a reader that has seen a connection or a
-        // request that began later also sees this heartbeat.
+        // Pairs with the fence in `StatsView::heartbeat`: a reader that has seen a connection that
+        // began later also sees this heartbeat.
         fence(Release);
     }
 
@@ -310,11 +310,11 @@ impl StatsView<'_> {
         self.0[COUNTS + count as usize].load(Relaxed)
     }
 
-    /// Read it after the connections and requests. A heartbeat that was read before may be hours
-    /// older than the first connection, so the worker would seem to hang.
-    pub(crate) fn heartbeat(&self) -> Duration {
+    /// The heartbeat, never later than `now`. Read it after the connections. A heartbeat that was
+    /// read before may be hours older than the first connection, so the worker would seem to hang.
+    pub(crate) fn heartbeat(&self, now: Duration) -> Duration {
         fence(Acquire);
-        Duration::from_millis(self.gauge(Gauge::HeartbeatMillis))
+        Duration::from_millis(self.gauge(Gauge::HeartbeatMillis)).min(now)
     }
 
     /// In place of a worker that cannot do it any more.
