@@ -123,17 +123,25 @@ fn a_hung_worker_is_found_by_a_queue_that_others_share() {
     let path = dir.path().join("app.sock");
     let unix = format!("unix:{}", path.display());
     let arguments = ["--workers", "2", "--hang-timeout", "1s", "--respond", "hi"];
-    let mut server = Server::start(&[&arguments[..], &["--listen", &unix]].concat());
-    let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
-    stop_all(&workers);
+    let stopped = |more: [&str; 2]| {
+        let mut server = Server::start(&[&arguments[..], &more].concat());
+        let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
+        for worker in workers {
+            kill(worker, Signal::SIGSTOP).expect("it lives");
+        }
+        (server, workers)
+    };
+    // At least the first worker hangs: the next one may have taken the connection since.
+    let assert_hung = |mut server: Server, workers: [Pid; 2]| {
+        let hung = pid_of(&server.wait("worker_hung"));
+        assert!(workers.contains(&hung), "{hung}");
+    };
+    let (server, workers) = stopped(["--listen", &unix]);
     assert_eq!(get_unix(&path), "hi");
-    assert_hung(&mut server, &workers);
-
-    let mut server = Server::start(&[&arguments[..], &["--listeners", "shared"]].concat());
-    let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
-    stop_all(&workers);
+    assert_hung(server, workers);
+    let (mut server, workers) = stopped(["--listeners", "shared"]);
     assert_eq!(Client::connect(server.address()).get("/").body, "hi");
-    assert_hung(&mut server, &workers);
+    assert_hung(server, workers);
 }
 
 /// Its client may send a request at any time, and a load balancer opens no other connection.
@@ -143,18 +151,6 @@ fn a_hung_worker_is_found_by_its_open_connections() {
     let stopped = pid_in(&client.get("/"));
     kill(stopped, Signal::SIGSTOP).expect("it lives");
     assert_eq!(pid_of(&server.wait("worker_hung")), stopped);
-}
-
-fn stop_all(workers: &[Pid]) {
-    for &worker in workers {
-        kill(worker, Signal::SIGSTOP).expect("it lives");
-    }
-}
-
-/// At least the first worker of these that hung; the next one may have taken the connection since.
-fn assert_hung(server: &mut Server, workers: &[Pid]) {
-    let hung = pid_of(&server.wait("worker_hung"));
-    assert!(workers.contains(&hung), "{hung}");
 }
 
 fn a_stopped_worker_counts_as_hung_only_when_work_waits() {
