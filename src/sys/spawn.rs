@@ -75,7 +75,7 @@ fn prepare(master: Pid, last: RawFd, session: Session, inherit: &Inherit) -> io:
         fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
     }
     for &(limit, value) in &inherit.limits {
-        // Where the kernel's limits have 32 bits, a higher one is none.
+        // Limits may have 32 bits. A value that does not fit means no limit.
         let value = rlim_t::try_from(value).unwrap_or(libc::RLIM_INFINITY);
         setrlimit(resource(limit), value, value)?;
     }
