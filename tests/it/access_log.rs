@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -191,9 +193,16 @@ fn lost_lines_are_logged_while_the_reader_stalls_and_counted_when_it_reads() {
     let reader = reader(&fifo);
     let target = format!("/{}", "a".repeat(2000));
     let sent = 1500;
-    for _ in 0..sent {
-        assert_eq!(client.get(&target).body, "hi");
-    }
+    let mut ask = |requests| {
+        for _ in 0..requests {
+            assert_eq!(client.get(&target).body, "hi");
+        }
+    };
+    // The lines of the first ones fill the FIFO. From then on the thread that writes them waits.
+    let first_ones = 100;
+    ask(first_ones);
+    until(|| is_full(&fifo));
+    ask(sent - first_ones);
     let first = "lines are lost bound=1048576";
     until(|| server.log().contains(first));
     let lost = || {
@@ -217,6 +226,14 @@ fn start_with_fifo(fifo: &Path) -> Server {
     mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).expect("a new name");
     let log = fifo.to_str().expect("text");
     Server::start(&["--workers", "1", "--respond", "hi", "--access-log", log])
+}
+
+fn is_full(fifo: &Path) -> bool {
+    let flags = OFlag::O_NONBLOCK.bits();
+    let writer = File::options().write(true).custom_flags(flags).open(fifo);
+    let writer = writer.expect("it has a reader");
+    let writable = PollFd::new(writer.as_fd(), PollFlags::POLLOUT);
+    poll(&mut [writable], PollTimeout::ZERO).expect("a descriptor of ours") == 0
 }
 
 /// A reader that does not wait, neither for a writer nor for lines.
