@@ -1,6 +1,7 @@
 //! What is served, and what is not.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -14,6 +15,7 @@ use http::request::Builder;
 use http::{Method, Request, Response};
 use http_body::Body;
 use http_body_util::BodyExt;
+use nix::errno::Errno;
 use tempfile::TempDir;
 
 use super::body::FileBody;
@@ -481,12 +483,13 @@ fn a_directory_that_can_not_be_served_is_told_at_once() {
     fs::write(&file, "").unwrap();
     symlink(&turn, &turn).unwrap();
     for (path, reason) in [
-        (absent, "No such file"),
-        (file, "Not a directory"),
-        (turn, "symbolic links"),
+        (absent, Errno::ENOENT),
+        (file, Errno::ENOTDIR),
+        (turn, Errno::ELOOP),
     ] {
         let error = chain(&Files::new(&path).open().unwrap_err());
         assert!(error.contains(path.to_str().unwrap()), "{error}");
-        assert_eq!(error.matches(reason).count(), 1, "{error}");
+        let reason = io::Error::from(reason).to_string();
+        assert_eq!(error.matches(&reason).count(), 1, "{error}");
     }
 }
