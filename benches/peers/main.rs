@@ -7,6 +7,7 @@
 //! - `hyper`, `hyper-multi`: hyper with its defaults, on tokio's single- and multi-threaded
 //!   runtime.
 //! - `axum`, `actix`: axum on the multi-threaded runtime, actix-web.
+//! - `prefork-axum`: the `Router` of `axum` in this package's `serve`.
 //! - `nginx`: `return 200`, from the PATH.
 //! - `fasthttp`: Go's fasthttp in one process. `fasthttp-shared`, `fasthttp-reuseport`:
 //!   fasthttp/prefork with one listener, and with one for each process.

@@ -35,6 +35,8 @@ named! {
     enum Peer {
         /// This package's binary.
         Prefork = "prefork-server",
+        /// An axum `Router` in this package.
+        PreforkAxum = "axum in prefork-server",
         /// A loop over epoll, recv and send.
         Floor = "raw epoll",
         /// hyper on a single-threaded runtime.
@@ -108,22 +110,23 @@ impl Peer {
             }
             Ok::<_, Trouble>(command)
         };
-        let rust = |name: &str, how: &[&str]| {
+        let rust = |program, name: &str, how: &[&str]| {
             let name = match setup.heap {
                 Allocator::System => name.to_owned(),
                 Allocator::Mimalloc => format!("{name}-mimalloc"),
             };
-            let mut command = Command::new(programs.path(Program::Rust)?.join(name));
+            let mut command = Command::new(programs.path(program)?.join(name));
             command.arg(address.to_string()).args(how);
             Ok::<_, Trouble>(command)
         };
         let mut command = match self {
             Self::Prefork => ours(address, setup),
+            Self::PreforkAxum => rust(Program::PreforkAxum, "prefork-axum", &[])?,
             Self::Floor => this_as(&Role::Floor(address))?,
-            Self::Hyper => rust("hyper", &["single"])?,
-            Self::HyperMulti => rust("hyper", &["multi"])?,
-            Self::Axum => rust("axum", &[])?,
-            Self::Actix => rust("actix", &[])?,
+            Self::Hyper => rust(Program::Rust, "hyper", &["single"])?,
+            Self::HyperMulti => rust(Program::Rust, "hyper", &["multi"])?,
+            Self::Axum => rust(Program::Rust, "axum", &[])?,
+            Self::Actix => rust(Program::Rust, "actix", &[])?,
             Self::Nginx => nginx(address, home, setup)?,
             Self::Fasthttp => go(Program::Fasthttp, &["alone"])?,
             Self::FasthttpShared => go(Program::Fasthttp, &["shared"])?,

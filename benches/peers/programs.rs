@@ -17,6 +17,8 @@ named! {
     enum Program {
         /// actix-web, axum and hyper, with the system's allocator and with ours.
         Rust = "rust",
+        /// An axum `Router` in this package.
+        PreforkAxum = "prefork-axum",
         Fasthttp = "fasthttp",
         Forker = "forker",
         NetHttp = "net-http",
@@ -26,11 +28,16 @@ named! {
     }
 }
 
-const RUST: [(&str, &str); 3] = [
-    ("actix", include_str!("templates/actix.rs.txt")),
-    ("axum", include_str!("templates/axum.rs.txt")),
-    ("hyper", include_str!("templates/hyper.rs.txt")),
+const ROUTER: &str = include_str!("templates/router.rs.txt");
+const RUST: [(&str, &[&str]); 3] = [
+    ("actix", &[include_str!("templates/actix.rs.txt")]),
+    ("axum", &[include_str!("templates/axum.rs.txt"), ROUTER]),
+    ("hyper", &[include_str!("templates/hyper.rs.txt")]),
 ];
+const PREFORK_AXUM: [(&str, &[&str]); 1] = [(
+    "prefork-axum",
+    &[include_str!("templates/prefork_axum.rs.txt"), ROUTER],
+)];
 const MIMALLOC: &str = include_str!("templates/mimalloc.rs.txt");
 
 /// The manifests, which pin the versions.
@@ -56,7 +63,7 @@ impl Programs {
         }
     }
 
-    /// Where a program is; for [`Program::Rust`] the directory of all of them. Builds it the first
+    /// Where a program is; of Rust programs the directory of all of them. Builds it the first
     /// time.
     pub(crate) fn path(&self, program: Program) -> Result<PathBuf, Trouble> {
         let mut built = self.built.borrow_mut();
@@ -76,7 +83,12 @@ impl Program {
             toolchain::go_program(&dir, &sources)
         };
         match self {
-            Self::Rust => rust(&dir),
+            Self::Rust => rust(&dir, CARGO, &RUST),
+            Self::PreforkAxum => {
+                let manifest = include_str!("templates/prefork_axum.toml.txt");
+                let manifest = manifest.replace("@here@", env!("CARGO_MANIFEST_DIR"));
+                rust(&dir, &manifest, &PREFORK_AXUM)
+            }
             Self::Fasthttp => go(include_str!("templates/fasthttp.go.txt"), FASTHTTP),
             Self::Forker => go(include_str!("templates/forker.go.txt"), FORKER),
             Self::NetHttp => go(include_str!("templates/net_http.go.txt"), NET_HTTP),
@@ -86,11 +98,13 @@ impl Program {
     }
 }
 
-fn rust(dir: &Path) -> Result<PathBuf, Trouble> {
-    toolchain::write(&dir.join("Cargo.toml"), CARGO)?;
+/// Each program is made of parts, and there is one with each allocator.
+fn rust(dir: &Path, manifest: &str, programs: &[(&str, &[&str])]) -> Result<PathBuf, Trouble> {
+    toolchain::write(&dir.join("Cargo.toml"), manifest)?;
     let bin = dir.join("src/bin");
-    for (name, text) in RUST {
-        toolchain::write(&bin.join(name).with_extension("rs"), text)?;
+    for (name, parts) in programs {
+        let text = parts.concat();
+        toolchain::write(&bin.join(name).with_extension("rs"), &text)?;
         let with_mimalloc = bin.join(format!("{name}-mimalloc.rs"));
         toolchain::write(&with_mimalloc, &format!("{text}{MIMALLOC}"))?;
     }
