@@ -200,6 +200,9 @@ impl ConfigFile {
         let mut arguments = Vec::new();
         for (key, value) in &self.values {
             let told = |why: String| format!("{key} in {}: {why}", self.path.display());
+            if value.is_table() {
+                return Err(told("no such option: the file has no sections".into()));
+            }
             let option = option(command, key).map_err(told)?;
             let id = option.get_id().as_str();
             let texts = texts(option, value).map_err(told)?;
@@ -261,6 +264,10 @@ fn texts(option: &Arg, value: &Value) -> Result<Vec<String>, String> {
     let is_flag = is_flag(option);
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
+        // TOML has read 0o660 as 432, and nothing tells it from 432 itself.
+        Value::Integer(_) if option.get_id() == "unix_mode" => {
+            Err("a mode is a text, such as \"660\"".into())
+        }
         Value::Integer(number) => Ok(number.to_string()),
         other => Err(format!("{other} is no text and no whole number")),
     };

@@ -208,6 +208,10 @@ fn an_error_names_the_key_and_the_file() {
             "delay = 0.5",
             "delay in PATH: 0.5 is no text and no whole number",
         ),
+        (
+            "unix-mode = 0o660",
+            "unix-mode in PATH: a mode is a text, such as \"660\"",
+        ),
         ("workers = [1, 2]", "workers in PATH: [1, 2] is no text"),
         ("echo = 1", "echo in PATH: it is true or false"),
         (
@@ -218,7 +222,10 @@ fn an_error_names_the_key_and_the_file() {
             "workers = 1\nworkers = 2",
             "PATH: TOML parse error at line 2, column 1: duplicate key",
         ),
-        ("[http]\nworkers = 1", "http in PATH: no such option"),
+        (
+            "[server]\nworkers = 1",
+            "server in PATH: no such option: the file has no sections",
+        ),
     ] {
         fs::write(&file, content).unwrap();
         let error = parse(&["--config", path]).unwrap_err().to_string();
