@@ -37,6 +37,7 @@ fn bad_settings_exit_2_and_name_the_flag() {
             &["--workers", "1", "status"],
             "the verb status must come before all options",
         ),
+        (&["help"], "no directory help: did you mean --help?"),
         (&["relod"], "did you mean the verb reload?"),
         (
             &[":8080"],

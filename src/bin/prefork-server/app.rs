@@ -62,6 +62,9 @@ enum Content {
 
 /// What is probably meant by a `DIR` that does not exist. `None` if nothing else is known.
 fn meant_by(name: &str) -> Option<String> {
+    if name == "help" {
+        return Some("did you mean --help?".into());
+    }
     if is_verb(name) {
         return Some(format!("the verb {name} must come before all options"));
     }
