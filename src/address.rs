@@ -216,6 +216,18 @@ impl TryFrom<String> for Address {
     }
 }
 
+/// A host name or an address without brackets, and a port.
+impl TryFrom<(&str, u16)> for Address {
+    type Error = AddressError;
+
+    fn try_from((host, port): (&str, u16)) -> Result<Self, AddressError> {
+        look_up(host, port).map_err(|why| AddressError {
+            text: format!("{host}:{port}"),
+            why,
+        })
+    }
+}
+
 impl AddressError {
     /// What is wrong and how to write it, without the text.
     #[must_use]
@@ -365,6 +377,19 @@ mod tests {
         let text = "127.0.0.1:8080".to_owned();
         let borrowed = Address::try_from(&text);
         assert_eq!(borrowed, Address::try_from(text));
+    }
+
+    #[test]
+    fn a_host_and_a_port_make_an_address() {
+        for (pair, address) in [
+            (("127.0.0.1", 8080), "127.0.0.1:8080"),
+            (("::1", 80), "[::1]:80"),
+            (("localhost", 80), "127.0.0.1:80"),
+        ] {
+            assert_eq!(Address::try_from(pair).unwrap().to_string(), address);
+        }
+        let error = Address::try_from(("no such host", 80)).unwrap_err();
+        assert_eq!(error.text, "no such host:80");
     }
 
     #[test]

@@ -150,10 +150,11 @@ pub fn this_worker() -> Option<WorkerInfo> {
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Prefork {
-    /// A server on one address: `"127.0.0.1:8080"`, `"[::]:80"`, `"unix:/run/app.sock"`, a
-    /// `SocketAddr` or an [`Address`]. For a text that is no address `serve` and `run` return an
-    /// error. With port 0 the kernel chooses one port for all workers. [`Hooks::serving`] and
-    /// [`Handle::wait_serving`](crate::Handle::wait_serving) tell it, and the log's line `serving`.
+    /// A server on one address: `"127.0.0.1:8080"`, `("127.0.0.1", 8080)`, `"[::]:80"`,
+    /// `"unix:/run/app.sock"`, a `SocketAddr` or an [`Address`]. For what is no address `serve` and
+    /// `run` return an error. With port 0 the kernel chooses one port for all workers, which
+    /// [`Hooks::serving`], [`Handle::wait_serving`](crate::Handle::wait_serving) and the log's line
+    /// `serving` tell.
     ///
     /// If a service manager passes listeners (sd_listen_fds(3), a systemd `.socket` unit), the
     /// server listens on them instead of all addresses given here. All workers share each of them.
@@ -182,7 +183,7 @@ impl Prefork {
     /// use prefork_server::Prefork;
     ///
     /// // IPv4, IPv6, and a reverse proxy on the same machine.
-    /// let server = Prefork::bind("0.0.0.0:80")
+    /// let server = Prefork::bind(("0.0.0.0", 80))
     ///     .also_bind("[::]:80")
     ///     .also_bind("unix:/run/app.sock");
     /// ```
