@@ -2,7 +2,6 @@
 
 use std::io;
 
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 
 use crate::address;
@@ -126,13 +125,11 @@ impl Master {
 
     /// If a worker did not get the message to adopt a slot, another worker has to adopt it.
     fn on_send_failed(&mut self, by: WorkerId, failed: Option<SendFailed>) {
+        // A worker that has just ended will be reaped.
+        let failed = failed.filter(|failed| !failed.has_ended());
         let Some(SendFailed { message, error }) = failed else {
             return;
         };
-        // The worker has just ended, and will be reaped.
-        if error.raw_os_error() == Some(Errno::EPIPE as i32) {
-            return;
-        }
         tracing::error!(worker = %by, ?message, %error, "a message to a worker was lost");
         if let Message::Adopt(slot) = message {
             self.handle_event(Event::NotAdopted { slot, by });

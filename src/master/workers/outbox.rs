@@ -41,6 +41,15 @@ pub(crate) struct SendFailed {
     pub(crate) error: io::Error,
 }
 
+impl SendFailed {
+    /// Whether the worker has ended. If it had not read all messages, the first error says that the
+    /// connection was reset (unix(7)).
+    pub(crate) fn has_ended(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        matches!(self.error.kind(), BrokenPipe | ConnectionReset)
+    }
+}
+
 impl Outbox {
     /// Adds a message, unless it would undo or repeat one that still waits.
     pub(crate) fn add(&mut self, message: Message) {
@@ -131,7 +140,11 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
+    use crate::config::Config;
+    use crate::master::init::Inherited;
 
     fn share(to: u16, connections: u16) -> Message {
         let to = Slot(to);
@@ -165,5 +178,27 @@ mod tests {
             share(3, 1),
         ];
         assert_eq!(outbox.messages, left);
+    }
+
+    #[test]
+    fn a_worker_that_left_a_message_unread_has_ended() {
+        let config = Config {
+            addresses: vec!["127.0.0.1:0".parse().expect("an address")],
+            ..Config::default()
+        };
+        let listeners = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
+        let listeners = listeners.expect("a free port");
+        let (master, worker) = Channel::pair().expect("two sockets");
+        let mut outbox = Outbox::default();
+        let mut send = || {
+            outbox.add(Message::ReopenLogs);
+            outbox.send(&master, &listeners)
+        };
+        send().expect("the worker has the channel");
+        drop(worker);
+        let first = send().expect_err("the worker has ended");
+        assert_eq!(first.error.kind(), io::ErrorKind::ConnectionReset);
+        assert!(first.has_ended());
+        assert!(send().expect_err("still").has_ended());
     }
 }
