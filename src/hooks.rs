@@ -196,9 +196,10 @@ pub enum Notice {
         /// The slot whose worker accepted from its listeners until now.
         by: Slot,
     },
-    /// A worker, or another program that had the listener, had shut it down (shutdown(2)). The
-    /// master made it listen again. The connections that waited in its queue are lost. Or the file
-    /// of a Unix listener was removed, and a reload made it again; then no connection is lost.
+    /// A worker, or another program that had the listener, had shut it down (shutdown(2)), or used
+    /// the socket for something else. The master made it listen again, or another one in its place.
+    /// The connections that waited in its queue are lost. Or the file of a Unix listener was
+    /// removed, and a reload made it again; then no connection is lost.
     #[non_exhaustive]
     ListenerReopened {
         /// The address of the listener.

@@ -246,7 +246,8 @@
 //!   enters the sandbox just before the app, and before it makes a thread (`worker/sandbox.rs`).
 //!   After that the library opens no path, signals no other process, and neither binds nor
 //!   connects. What the binary opens is in `bin/prefork-server/sandbox.rs`.
-//! - No listener is closed while the server serves. The master keeps both ends of each inbox until
+//! - No listener is closed while the server serves, unless a worker has used its socket for
+//!   something else (`master/listeners/watch.rs`). The master keeps both ends of each inbox until
 //!   the server ends, so that no connection in it is lost with a worker.
 //! - A worker does not read a connection while it hands the connection over, and serves it again
 //!   if the hand-over fails. In HTTP/2 it hands over only between two frames, without an open

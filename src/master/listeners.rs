@@ -125,16 +125,47 @@ impl Listeners {
             deferred: BTreeSet::new(),
             unix: access(config),
         };
-        let all_defer = config.defer_accept == DeferAccept::On;
         for bound in &listeners.bound {
-            // By default, listeners of the service manager's units stay as they are.
-            if bound.asked.is_some() || all_defer {
-                for listener in bound.listeners.all() {
-                    set_defer_accept(&bound.address, listener, all_defer);
-                }
+            for (index, listener) in (0..).zip(bound.listeners.all()) {
+                listeners.mend_one(bound, listener, Slot(index));
             }
         }
         listeners
+    }
+
+    /// Gives the slot's listeners their backlog and options, which a worker may have changed.
+    fn mend(&self, slot: Slot) {
+        for bound in &self.bound {
+            if let Some(listener) = bound.listeners.of(slot) {
+                self.mend_one(bound, listener, slot);
+            }
+        }
+    }
+
+    fn mend_one(&self, bound: &Bound, listener: &OwnedFd, slot: Slot) {
+        let all_defer = self.defer_accept == DeferAccept::On;
+        let address = &bound.address;
+        // By default, listeners of the service manager's units stay as they are.
+        if bound.asked.is_none() && !all_defer {
+            return;
+        }
+        let deferred = all_defer || self.deferred.contains(&slot);
+        set_defer_accept(address, listener, deferred);
+        // If the socket is not bound, listen(2) binds it to another port.
+        if bound.asked.is_none() || bound.is_closed(slot) {
+            return;
+        }
+        match bound.mend(listener, self.backlog) {
+            Ok(changed) if changed.is_empty() => {}
+            Ok(changed) => tracing::warn!(
+                %address, %slot, ?changed,
+                "a worker has changed options of a listener; they are as before"
+            ),
+            Err(error) => tracing::error!(
+                %address, %slot, %error,
+                "a worker has changed a listener, and it stays so until the server ends"
+            ),
+        }
     }
 
     /// Has the listeners that only these slots have defer, and those of no other slot. Shared ones
@@ -339,7 +370,12 @@ impl Listeners {
         renewed
     }
 
-    /// Opens the listeners again that were shut down, or whose socket file is gone.
+    /// Whether a worker has closed a listener of the slot for all processes.
+    fn is_any_closed(&self, slot: Slot) -> bool {
+        self.bound.iter().any(|bound| bound.is_closed(slot))
+    }
+
+    /// Opens the listeners again that are closed, or whose socket file is gone.
     fn reopen(&mut self) -> Vec<bound::Reopened> {
         let (backlog, unix) = (self.backlog, self.unix);
         let reopen = |bound: &mut Bound| bound.reopen(backlog, unix);

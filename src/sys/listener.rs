@@ -1,6 +1,7 @@
 //! Listeners. The master makes them with every option that must be set before bind(2); workers
 //! accept from them.
 
+pub(crate) mod harm;
 pub(crate) mod unix;
 
 use std::io;
@@ -77,6 +78,13 @@ pub(crate) fn check_tcp(address: SocketAddr) -> io::Result<()> {
 }
 
 fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
+    let socket = prepared(address, reuse)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// A socket with every option, which is not bound.
+fn prepared(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, None)?;
     // Allows bind(2) while connections of an earlier server are in TIME_WAIT.
@@ -87,7 +95,7 @@ fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    socket.bind(&address.into())?;
+    socket.set_tcp_nodelay(true)?;
     Ok(socket)
 }
 
@@ -99,7 +107,6 @@ fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
 /// worker could take all.
 fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> {
     fds::refuse_filters(&socket);
-    socket.set_tcp_nodelay(true)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     if reuse == Reuse::First {
         socket.set_reuse_port(true)?;
@@ -135,6 +142,11 @@ pub(crate) fn is_shut_down(socket: impl AsFd) -> bool {
     is_any_shut_down([socket.as_fd()])
 }
 
+/// Sets the length of the queue of a listener, which any process that has it can change.
+pub(crate) fn set_backlog(listener: impl AsFd, backlog: u32) -> io::Result<()> {
+    SockRef::from(&listener).listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+}
+
 /// Closes a TCP listener in all processes that have it. Its address can be bound again at once,
 /// although they still have the socket: [`tcp`] has set `SO_REUSEADDR` on it.
 pub(crate) fn close(listener: OwnedFd) -> io::Result<()> {
@@ -154,7 +166,7 @@ pub(crate) fn listen_again(
         Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {}
         bound => bound?,
     }
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+    set_backlog(listener, backlog)
 }
 
 /// Takes ownership of a listener that the starter of this program has left open under this number.

@@ -13,8 +13,9 @@ use crate::id::Slot;
 use crate::master::init::inherited::{Activated, Inherited, ListenerScope, Stored};
 use crate::master::listeners::{NewAddresses, access, bind_error};
 use crate::protocol::admin::AcceptQueue;
+use crate::sys::discard::discard;
 use crate::sys::listener::unix::{self, Access, UnixFile};
-use crate::sys::listener::{self, Reuse};
+use crate::sys::listener::{self, Reuse, harm};
 
 record!(Bound {
     asked,
@@ -158,14 +159,42 @@ impl Bound {
             })
     }
 
-    /// Opens the listeners again that were shut down, or whose socket file is gone.
+    /// Whether a worker has closed the slot's listener for all processes, or uses the socket for
+    /// something else.
+    pub(super) fn is_closed(&self, slot: Slot) -> bool {
+        let listener = self.listeners.of(slot);
+        listener.is_some_and(|listener| match self.address {
+            Address::Tcp(address) => !harm::listens_at(listener, address),
+            Address::Unix(_) => listener::is_shut_down(listener),
+        })
+    }
+
+    /// Gives a listener its backlog and its options, which a worker may have changed. Returns the
+    /// names of options that were different.
+    pub(super) fn mend(&self, listener: &OwnedFd, backlog: u32) -> io::Result<Vec<&'static str>> {
+        listener::set_backlog(listener, backlog)?;
+        match self.address {
+            Address::Tcp(address) => harm::restore(listener, address, self.listeners.reuse()),
+            // A connection has the options of the client's socket.
+            Address::Unix(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Opens the listeners again that are closed, or whose socket file is gone.
     pub(super) fn reopen(&mut self, backlog: u32, unix: Access) -> Vec<Reopened> {
         let mut reopened = Vec::new();
         for index in 0..self.listeners.all().len() {
-            if listener::is_shut_down(&self.listeners.all()[index]) || self.listeners.is_lost() {
+            let slot = self.listeners.slot(index);
+            if self.is_closed(slot.unwrap_or(Slot(0))) || self.listeners.is_lost() {
+                if let (&Address::Tcp(address), Some(_)) = (&self.address, &self.asked) {
+                    let listener = &self.listeners.all()[index];
+                    // Without its options no socket can listen beside it. What follows shows if
+                    // this has failed.
+                    let _ = harm::restore(listener, address, self.listeners.reuse());
+                }
                 reopened.push(Reopened {
                     address: self.address.clone(),
-                    slot: self.listeners.slot(index),
+                    slot,
                     result: self.listeners.reopen(index, &self.address, backlog, unix),
                 });
             }
@@ -241,6 +270,14 @@ impl SlotListeners {
         }
     }
 
+    /// How a TCP listener is bound beside the others.
+    fn reuse(&self) -> Reuse {
+        match self {
+            Self::PerSlot(_) => Reuse::Join,
+            Self::Shared { .. } => Reuse::None,
+        }
+    }
+
     /// Whether it is a Unix listener whose socket file is gone.
     fn is_lost(&self) -> bool {
         match self {
@@ -249,8 +286,9 @@ impl SlotListeners {
         }
     }
 
-    /// A TCP listener stays the same socket. A Unix socket cannot listen again, so a new one is
-    /// bound to its path, unless the path is the service manager's.
+    /// A TCP listener stays the same socket, unless a worker has connected it or bound it to
+    /// another port. A Unix socket cannot listen again, so a new one is bound to its path, unless
+    /// the path is the service manager's.
     fn reopen(
         &mut self,
         index: usize,
@@ -260,8 +298,19 @@ impl SlotListeners {
     ) -> io::Result<Socket> {
         match (address, self) {
             (&Address::Tcp(address), listeners) => {
-                listener::listen_again(&listeners.all()[index], address, backlog)?;
-                Ok(Socket::Same)
+                let reuse = listeners.reuse();
+                let listener = match listeners {
+                    Self::PerSlot(listeners) => &mut listeners[index],
+                    Self::Shared { listener, .. } => listener,
+                };
+                if listener::listen_again(&*listener, address, backlog).is_ok()
+                    && harm::listens_at(&*listener, address)
+                {
+                    return Ok(Socket::Same);
+                }
+                let new = listener::tcp(address, reuse, backlog)?;
+                discard(std::mem::replace(listener, new));
+                Ok(Socket::New)
             }
             (
                 Address::Unix(path),

@@ -1,8 +1,11 @@
 //! Which listeners a slot has, and which of two masters gets an address.
 
 use std::collections::BTreeSet;
+use std::net::Shutdown;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use socket2::SockRef;
 
 use super::*;
 use crate::master::init::inherited::Activated;
@@ -233,6 +236,74 @@ fn a_slot_may_defer_alone_until_the_end_or_the_next_image() {
     let mut shared = opened.expect("free ports");
     shared.defer(|_| true);
     assert!(!shared.all().any(listener::is_deferred));
+}
+
+fn two_slots() -> Listeners {
+    let config = Config {
+        addresses: vec!["127.0.0.1:0".parse().expect("an address")],
+        ..Config::default()
+    };
+    let two = NonZeroU16::new(2).expect("two");
+    Listeners::open(&config, two, Inherited::default()).expect("free ports")
+}
+
+/// Connects to the server, and returns how many connections wait in the listener of each slot.
+fn queued(listeners: &Listeners, connections: usize) -> Vec<usize> {
+    let Address::Tcp(address) = listeners.addresses()[0] else {
+        panic!("a TCP address")
+    };
+    let connect = |_| std::net::TcpStream::connect(address).expect("it listens");
+    let _clients: Vec<_> = (0..connections).map(connect).collect();
+    let own = listeners.all().map(|it| listener::queued(it).expect("TCP"));
+    own.collect()
+}
+
+/// A worker has connected it elsewhere, and leaves no room for another one beside it.
+#[test]
+fn a_listener_that_does_not_listen_is_replaced() {
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let elsewhere = elsewhere.local_addr().expect("bound");
+    let mut listeners = two_slots();
+    let [first, second] = [0, 1].map(|slot| listeners.numbers(Slot(slot)));
+    let socket = SockRef::from(&listeners.of_alone(Slot(1))[0])
+        .try_clone()
+        .expect("a descriptor");
+    socket.shutdown(Shutdown::Both).expect("it listens");
+    socket.set_reuse_port(false).expect("a socket");
+    socket.set_nonblocking(false).expect("a socket");
+    socket.connect(&elsewhere.into()).expect("it listens");
+    assert!(!listeners.is_any_closed(Slot(0)));
+    assert!(listeners.is_any_closed(Slot(1)));
+    let reopened = listeners.reopen();
+    let reopened: Vec<_> = reopened.iter().map(|it| (it.slot, &it.result)).collect();
+    assert!(
+        matches!(reopened[..], [(Some(Slot(1)), Ok(bound::Socket::New))]),
+        "{reopened:?}"
+    );
+    assert!(!listeners.is_any_closed(Slot(1)));
+    assert_eq!(listeners.numbers(Slot(0)), first);
+    assert_ne!(listeners.numbers(Slot(1)), second);
+    let queued = queued(&listeners, 100);
+    assert!(queued.iter().all(|&it| it > 0), "{queued:?}");
+    assert_eq!(queued.iter().sum::<usize>(), 100);
+}
+
+#[test]
+fn a_listener_that_a_worker_has_changed_is_as_before() {
+    let mut listeners = two_slots();
+    listeners.defer(|slot| slot == Slot(1));
+    for slot in [0, 1].map(Slot) {
+        let own = listeners.of_alone(slot);
+        listener::defer_accept(own[0], slot == Slot(0)).expect("it listens");
+        let socket = SockRef::from(&own[0]);
+        socket.set_tcp_nodelay(false).expect("a socket");
+        socket.listen(0).expect("it listens");
+        listeners.mend(slot);
+        assert_eq!(listener::is_deferred(own[0]), slot == Slot(1));
+        assert!(socket.tcp_nodelay().expect("a socket"));
+    }
+    listeners.defer(|_| false);
+    assert_eq!(queued(&listeners, 100).iter().sum::<usize>(), 100);
 }
 
 /// How many of two masters that open `address` at the same moment get it: the most and the least in

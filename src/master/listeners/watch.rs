@@ -1,13 +1,15 @@
 //! Listeners and inboxes that no process reaches. The master opens listeners again, and replaces
 //! inboxes. A worker has shut one down (shutdown(2)), which a process that has a socket does for
-//! all; the master sees that at once. Or the file of a Unix listener was removed; the master looks
-//! for that at a reload.
+//! all; the master sees that at once. A worker has then used the socket for something else, or has
+//! changed its options; the master looks for that when the worker has ended. Or the file of a Unix
+//! listener was removed; the master looks for that at a reload.
 
 use std::time::Duration;
 
 use nix::poll::PollFd;
 
 use crate::hooks::Notice;
+use crate::id::Slot;
 use crate::master::Master;
 use crate::master::listeners::bound::{Reopened, Socket};
 use crate::supervisor::Event;
@@ -62,6 +64,20 @@ impl Master {
         self.listener_watch.paused_until = Some(clock::monotonic() + PAUSE);
         let mut sockets = self.reopen_listeners();
         sockets.extend(self.replace_inboxes());
+        self.give_new(&sockets);
+    }
+
+    /// When a worker of the slot has ended: gives its listeners to those that follow as it has got
+    /// them.
+    pub(in crate::master) fn mend_listeners(&mut self, slot: Slot) {
+        if self.listeners.is_any_closed(slot) {
+            let sockets = self.reopen_listeners();
+            self.give_new(&sockets);
+        }
+        self.listeners.mend(slot);
+    }
+
+    fn give_new(&mut self, sockets: &[Socket]) {
         if sockets.contains(&Socket::New) {
             // The workers have the old socket.
             self.handle_event(Event::Reload);
@@ -106,7 +122,8 @@ impl Master {
                 Ok(socket) => {
                     tracing::warn!(
                         %address, ?slot,
-                        "a listener was shut down, or its socket file was removed; it listens again"
+                        "a worker has closed a listener, or its socket file was removed; it \
+                         listens again"
                     );
                     self.observers
                         .notify(&Notice::ListenerReopened { address, slot });

@@ -41,9 +41,10 @@ impl Master {
 
     /// Reaps a worker whose process has ended.
     pub(in crate::master) fn reap(&mut self, worker: WorkerId) {
-        let pid = self.workers.processes[&worker].pid;
+        let Process { pid, slot, .. } = self.workers.processes[&worker];
         let status = reap::take(pid).unwrap_or(WorkerExit::Unknown);
         self.on_exit(worker, status);
+        self.mend_listeners(slot);
     }
 
     fn on_exit(&mut self, worker: WorkerId, status: WorkerExit) {

@@ -1,0 +1,156 @@
+//! What a worker can do to a TCP listener for all workers after it: use the socket for something
+//! else, and set options. A connection has the options of its listener (tcp(7)), so some values
+//! keep clients out.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use nix::errno::Errno;
+use nix::libc::{self, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
+use nix::sys::socket::{getsockopt, sockopt};
+
+use crate::address::Address;
+use crate::sys::listener::{Reuse, address, prepared};
+
+/// An option, by its level and its number (setsockopt(2)).
+#[derive(Clone, Copy, Debug)]
+struct Name(&'static str, libc::c_int, libc::c_int);
+
+/// Those that keep clients out, end connections or delay them. Without `SO_REUSEADDR` and
+/// `SO_REUSEPORT` no listener can be made beside this one, or after it.
+///
+/// Not here: sizes, which make connections only slower; and keys of signatures (`TCP_MD5SIG`),
+/// because the kernel does not tell which ones a listener has.
+const OPTIONS: [Name; 17] = [
+    Name("SO_REUSEADDR", SOL_SOCKET, libc::SO_REUSEADDR),
+    Name("SO_REUSEPORT", SOL_SOCKET, libc::SO_REUSEPORT),
+    Name("SO_BINDTODEVICE", SOL_SOCKET, libc::SO_BINDTOIFINDEX),
+    Name("SO_DONTROUTE", SOL_SOCKET, libc::SO_DONTROUTE),
+    Name("SO_INCOMING_CPU", SOL_SOCKET, libc::SO_INCOMING_CPU),
+    Name("SO_KEEPALIVE", SOL_SOCKET, libc::SO_KEEPALIVE),
+    Name("SO_LINGER", SOL_SOCKET, libc::SO_LINGER),
+    Name("SO_MAX_PACING_RATE", SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+    Name("SO_RCVLOWAT", SOL_SOCKET, libc::SO_RCVLOWAT),
+    Name("IP_MINTTL", IPPROTO_IP, libc::IP_MINTTL),
+    Name("IP_TTL", IPPROTO_IP, libc::IP_TTL),
+    Name("IPV6_MINHOPCOUNT", IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
+    Name("IPV6_RTHDR", IPPROTO_IPV6, libc::IPV6_RTHDR),
+    Name("IPV6_UNICAST_HOPS", IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    Name("TCP_CORK", IPPROTO_TCP, libc::TCP_CORK),
+    Name("TCP_NODELAY", IPPROTO_TCP, libc::TCP_NODELAY),
+    Name("TCP_USER_TIMEOUT", IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+];
+
+/// Whether the socket listens at its address. A process that has it can shut it down and use it for
+/// a connection, which poll(2) does not report.
+pub(crate) fn listens_at(listener: impl AsFd, wanted: SocketAddr) -> bool {
+    let same = |real: SocketAddr| real.ip() == wanted.ip() && real.port() == wanted.port();
+    let is_there = matches!(address(&listener), Ok(Address::Tcp(real)) if same(real));
+    is_there && getsockopt(&listener, sockopt::AcceptConn) == Ok(true)
+}
+
+/// Gives a listener the options that a new one at this address would have. Returns the names of
+/// those that were different. The listener is not touched if none was.
+pub(crate) fn restore(
+    listener: impl AsFd,
+    address: SocketAddr,
+    reuse: Reuse,
+) -> io::Result<Vec<&'static str>> {
+    let new = prepared(address, reuse)?;
+    let mut changed = Vec::new();
+    for name in OPTIONS {
+        // A kernel that does not know the option, or has it for the other family only.
+        let (Ok(wanted), Ok(found)) = (Value::of(&new, name), Value::of(&listener, name)) else {
+            continue;
+        };
+        if found != wanted {
+            changed.push(name.0);
+            wanted
+                .set(&listener, name)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name.0)))?;
+        }
+    }
+    Ok(changed)
+}
+
+/// The value of an option: an integer, a pair of them, or nothing. A longer one is cut off.
+#[derive(Debug, PartialEq, Eq)]
+struct Value {
+    bytes: [u8; 8],
+    len: libc::socklen_t,
+}
+
+impl Value {
+    fn of(socket: impl AsFd, Name(_, level, option): Name) -> io::Result<Self> {
+        let mut value = Self {
+            bytes: [0; 8],
+            len: 8,
+        };
+        let (bytes, len) = (value.bytes.as_mut_ptr().cast(), &raw mut value.len);
+        let socket = socket.as_fd().as_raw_fd();
+        // SAFETY: the kernel writes at most `len` bytes to `bytes`, which have that size, and the
+        // number of bytes to `len`.
+        let result = unsafe { libc::getsockopt(socket, level, option, bytes, len) };
+        Errno::result(result)?;
+        Ok(value)
+    }
+
+    fn set(&self, socket: impl AsFd, Name(_, level, option): Name) -> io::Result<()> {
+        let socket = socket.as_fd().as_raw_fd();
+        let (bytes, len) = (self.bytes.as_ptr().cast(), self.len);
+        // SAFETY: the kernel reads at most `len` bytes, which is no more than `of` has got.
+        let result = unsafe { libc::setsockopt(socket, level, option, bytes, len) };
+        Errno::result(result)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::listener::tcp;
+
+    /// Each option gets another value if the kernel and the rights of this process allow one.
+    #[test]
+    fn a_listener_gets_the_options_of_a_new_one() {
+        for (any, reuse) in [
+            ("127.0.0.1:0", Reuse::First),
+            ("127.0.0.1:0", Reuse::None),
+            ("[::1]:0", Reuse::First),
+        ] {
+            let listener = tcp(any.parse().expect("valid"), reuse, 8).expect("a free port");
+            let Ok(Address::Tcp(local)) = address(&listener) else {
+                panic!("a TCP address")
+            };
+            let reuse = match reuse {
+                Reuse::First => Reuse::Join,
+                other => other,
+            };
+            let restore = || restore(&listener, local, reuse).expect("it may");
+            assert_eq!(restore(), [""; 0], "{any}: untouched");
+            let mut changed = Vec::new();
+            for name in OPTIONS {
+                let Ok(before) = Value::of(&listener, name) else {
+                    continue;
+                };
+                // `lo` is the interface 1.
+                for first in [1, 0, 2] {
+                    let mut other = Value { ..before };
+                    other.bytes = [first, 0, 0, 0, 0, 0, 0, 0];
+                    let _ = other.set(&listener, name);
+                    if Value::of(&listener, name).expect("it is known") != before {
+                        changed.push(name.0);
+                        break;
+                    }
+                }
+            }
+            // gVisor knows fewer options.
+            for known in ["SO_LINGER", "IP_TTL", "TCP_USER_TIMEOUT"] {
+                assert!(changed.contains(&known), "{any}: {known}");
+            }
+            assert_eq!(restore(), changed, "{any}");
+            assert_eq!(restore(), [""; 0], "{any}: as before");
+        }
+    }
+}
