@@ -4,10 +4,10 @@
 pub(super) mod inherited;
 mod report;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -62,7 +62,7 @@ impl Init {
             watchdog: manager.as_ref().and(Watchdog::of_this_process()),
             store: Store {
                 max: max.and_then(|max| max.parse().ok()).unwrap_or(0),
-                kept: BTreeSet::new(),
+                kept: BTreeMap::new(),
             },
             manager,
         }
@@ -105,14 +105,18 @@ impl Init {
     }
 
     /// Gives the manager those listeners that it does not have yet, so that they outlive the
-    /// master. Does nothing if the manager has no store.
+    /// master, and removes those that were replaced. Does nothing if the manager has no store.
     pub(crate) fn store(&mut self, listeners: &Listeners) {
         let Some(manager) = self.manager.as_mut().filter(|_| self.store.max > 0) else {
             return;
         };
-        for (name, listener) in listeners.storable() {
-            let fd = listener.as_raw_fd();
-            if self.store.add(fd) {
+        let number = |(name, listener): (_, BorrowedFd<'_>)| (listener.as_raw_fd(), name);
+        let listeners: BTreeMap<_, _> = listeners.storable().map(number).collect();
+        for name in self.store.remove_all_but(&listeners) {
+            manager.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]);
+        }
+        for (fd, name) in listeners {
+            if self.store.add(fd, &name) {
                 manager.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[fd]);
             }
         }
@@ -153,14 +157,15 @@ impl Watchdog {
 #[derive(Debug)]
 struct Store {
     max: usize,
-    /// The listeners that it has. They stay open, and keep their numbers, until the server ends.
-    kept: BTreeSet<RawFd>,
+    /// The listeners that it has, and their names. They stay open, and keep their numbers, until
+    /// they are replaced or the server ends.
+    kept: BTreeMap<RawFd, String>,
 }
 
 impl Store {
     /// Adds the listener, unless the store has it or is full. Returns whether it was added.
-    fn add(&mut self, listener: RawFd) -> bool {
-        if self.kept.contains(&listener) {
+    fn add(&mut self, listener: RawFd, name: &str) -> bool {
+        if self.kept.contains_key(&listener) {
             return false;
         }
         if self.kept.len() >= self.max {
@@ -172,7 +177,16 @@ impl Store {
             );
             return false;
         }
-        self.kept.insert(listener)
+        self.kept.insert(listener, name.to_owned());
+        true
+    }
+
+    /// Returns the names of those that it has removed.
+    fn remove_all_but(&mut self, listeners: &BTreeMap<RawFd, String>) -> Vec<String> {
+        let kept = self.kept.keys().copied();
+        let gone: Vec<_> = kept.filter(|fd| !listeners.contains_key(fd)).collect();
+        let names = gone.iter().filter_map(|fd| self.kept.remove(fd));
+        names.collect()
     }
 }
 
@@ -220,5 +234,25 @@ impl Manager {
             return Err(io::ErrorKind::TimedOut.into());
         }
         fds::send(&socket, lines.as_bytes(), fds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_that_was_replaced_is_stored_again_under_its_name() {
+        let mut store = Store {
+            max: 2,
+            kept: BTreeMap::new(),
+        };
+        let named = |fd, name: &str| (fd, name.to_owned());
+        assert!(store.add(3, "a") && store.add(4, "b"));
+        assert!(!store.add(4, "b"), "it has it");
+        let now = [named(4, "b"), named(5, "a")].into();
+        assert_eq!(store.remove_all_but(&now), ["a"]);
+        assert_eq!(store.remove_all_but(&now), [""; 0]);
+        assert!(store.add(5, "a") && !store.add(4, "b"));
     }
 }

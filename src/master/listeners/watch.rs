@@ -79,6 +79,7 @@ impl Master {
 
     fn give_new(&mut self, sockets: &[Socket]) {
         if sockets.contains(&Socket::New) {
+            self.observers.init.store(&self.listeners);
             // The workers have the old socket.
             self.handle_event(Event::Reload);
         }
