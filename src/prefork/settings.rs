@@ -74,7 +74,7 @@ impl Prefork {
     }
 
     /// How long a new worker may take until it accepts connections. It also holds for the canary of
-    /// an upgrade.
+    /// an upgrade. The log has a warning if the app still waits after 10 s, or half of this time.
     ///
     /// Default: 60 s.
     #[must_use]

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use tokio::net::UnixDatagram;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::drain::Idle;
 use crate::handle::Command;
@@ -35,6 +35,9 @@ const KILL_GRACE: Duration = Duration::from_secs(1);
 /// [`KILL_GRACE`], which begins at the same moment.
 const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// A worker that is not ready after this time, or half of its time to become ready, says so.
+const SLOW_START: Duration = Duration::from_secs(10);
+
 /// What the tasks of a worker with a master use.
 pub(crate) struct Controls {
     pub(crate) channel: Channel,
@@ -43,6 +46,7 @@ pub(crate) struct Controls {
     pub(crate) commands: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) drain_timeout: Duration,
+    pub(crate) ready_timeout: Duration,
     pub(crate) stats: WorkerStats,
     pub(crate) shares: Shares,
 }
@@ -64,6 +68,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
         commands,
         hooks,
         drain_timeout,
+        ready_timeout,
         stats,
         shares,
     } = controls;
@@ -82,7 +87,14 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
     let ready = channel.clone();
     let (accepting, accepts) = (Arc::clone(&queue), stats.clone());
     let ready = tasks.spawn_local(async move {
-        accepting.accepting().await;
+        let slow = SLOW_START.min(ready_timeout / 2);
+        if timeout(slow, accepting.accepting()).await.is_err() {
+            tracing::warn!(
+                ?ready_timeout,
+                "not ready yet: the app is still being set up"
+            );
+            accepting.accepting().await;
+        }
         accepts.set_state(State::Serving);
         heartbeat::stamp(&accepts);
         send_ready(&ready);

@@ -359,6 +359,7 @@ where
                 commands,
                 hooks,
                 drain_timeout: config.drain_timeout,
+                ready_timeout: config.ready_timeout,
                 stats,
                 shares: worker.shares(),
             })?;

@@ -291,6 +291,9 @@ fn fickle() -> Result<(), Error> {
 
 /// The second generation fails, the third is never ready, the fourth serves as the first does.
 fn sour() -> Result<(), Error> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
     let server = server().ready_timeout(Duration::from_secs(1)).hooks(Told);
     server.serve(async |worker: Worker| match worker.generation() {
         Generation(2) => Err("the milk is sour".into()),

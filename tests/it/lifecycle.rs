@@ -244,6 +244,7 @@ fn an_abandoned_reload_announces_its_own_reason_and_respawns_no_worker() {
     server.signal(Signal::SIGHUP);
     let why = server.wait("reload_abandoned")["why"].clone();
     assert_eq!(why, "a new worker was not ready in time");
+    assert_eq!(server.log().matches("not ready yet: the app").count(), 1);
     server.signal(Signal::SIGHUP);
     // Slot by slot, and no respawn is announced.
     for hook in ["worker_command", "worker_spawned"].repeat(2) {
