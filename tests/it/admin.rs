@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::cap::connect_from;
 use crate::client::{Client, Response, get, parse_response};
-use crate::support::{BINARY, Server, binary, descendants, pid_of, until};
+use crate::support::{BINARY, Server, binary, descendants, output, pid_of, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -451,8 +451,7 @@ fn a_start_that_fails_leaves_the_pid_file_of_the_server_that_runs() {
     let mut second = binary();
     second.args(["--listen", "127.0.0.1:0", "--pid-file"]);
     second.arg(&pid_file).arg("--admin");
-    let second = second.arg(format!("unix:{}", watched.socket.display()));
-    let ended = second.output().expect("it runs");
+    let ended = output(second.arg(format!("unix:{}", watched.socket.display())));
     assert_eq!(ended.status.code(), Some(5), "{ended:?}");
     let pid = fs::read_to_string(&pid_file).expect("it is there");
     assert_eq!(pid.trim(), watched.server.pid.to_string());

@@ -7,7 +7,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, NamedGroup};
 
 use crate::https::Authority;
-use crate::support::{Server, binary, until};
+use crate::support::{Server, binary, output, until};
 use nix::sys::signal::Signal;
 
 tests! {
@@ -147,8 +147,8 @@ fn a_certificate_without_a_key_is_refused() {
         .args(authority.flags())
         .arg("--tls-cert")
         .arg(certificate);
-    let output = command.output().expect("it runs");
-    assert_eq!(output.status.code(), Some(2));
-    let told = String::from_utf8_lossy(&output.stderr);
+    let ended = output(&mut command);
+    assert_eq!(ended.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&ended.stderr);
     assert!(told.contains("one key for each certificate"), "{told}");
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::admin::Watched;
 use crate::client::get;
-use crate::support::{Server, binary, pid_of, program, until};
+use crate::support::{Server, binary, output, pid_of, program, until};
 
 tests! {
     a_reload_reads_the_file_again_and_says_what_cannot_change,
@@ -192,13 +192,12 @@ fn a_directory_whose_name_is_no_text_may_be_the_first_argument() {
     command
         .arg(&public)
         .args(["--listen", "127.0.0.1:0", "--check"]);
-    let output = command.output().expect("it runs");
-    assert!(output.status.success(), "{output:?}");
+    let ended = output(&mut command);
+    assert!(ended.status.success(), "{ended:?}");
 }
 
 fn check(arguments: &[&str]) -> Output {
-    let output = binary().arg("--check").args(arguments).output();
-    output.expect("it runs")
+    output(binary().arg("--check").args(arguments))
 }
 
 fn a_file_that_is_no_socket_is_told_with_one_advice() {
@@ -217,18 +216,17 @@ fn a_check_accepts_a_socket_file_in_the_directory_that_it_runs_in() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = binary();
     command.current_dir(dir.path()).arg("--check");
-    let output = command.args(["--listen", "unix:app.sock"]).output();
-    let output = output.expect("it runs");
-    assert!(output.status.success(), "{output:?}");
+    let ended = output(command.args(["--listen", "unix:app.sock"]));
+    assert!(ended.status.success(), "{ended:?}");
 }
 
 fn an_address_that_is_given_twice_is_refused_by_its_settings() {
     for more in [&[][..], &["--check"]] {
         let mut command = binary();
         command.args(["--listen", "127.0.0.1:1", "--listen", "127.0.0.1:1"]);
-        let output = command.args(more).output().expect("it ends");
-        assert_eq!(output.status.code(), Some(2));
-        let said = String::from_utf8_lossy(&output.stderr);
+        let ended = output(command.args(more));
+        assert_eq!(ended.status.code(), Some(2));
+        let said = String::from_utf8_lossy(&ended.stderr);
         assert!(said.contains("cannot listen on both 127.0.0.1:1"), "{said}");
     }
 }

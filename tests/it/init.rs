@@ -15,7 +15,7 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::client::{Client, get};
-use crate::support::{CEILING, Server, binary, proc_file, until};
+use crate::support::{CEILING, Server, binary, output, proc_file, until};
 
 tests! {
     a_service_manager_is_notified_of_each_state_of_a_server,
@@ -173,12 +173,9 @@ fn a_descriptor_that_is_no_listener_is_refused_by_its_number() {
         (OwnedFd::from(bound), "SOCK_STREAM"),
         (OwnedFd::from(connection), "SO_ACCEPTCONN"),
     ] {
-        let output = activated(&respond(&[]), "$$", "app.socket")
-            .stdin(descriptor)
-            .output()
-            .expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let ended = output(activated(&respond(&[]), "$$", "app.socket").stdin(descriptor));
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{said}");
         assert!(
             said.contains("descriptor 3 (app.socket)") && said.contains(why),
             "{said}"
@@ -190,16 +187,16 @@ fn descriptors_that_were_not_handed_in_are_not_taken() {
     // One descriptor that is not open; then a hundred, which include the server's own.
     for count in ["1", "100"] {
         let server = respond(&[]);
-        let output = Command::new("sh")
+        let mut shell = Command::new("sh");
+        shell
             .args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"])
             .arg(server.get_program())
             .args(server.get_args())
             .env("PREFORK_USER", geteuid().to_string())
-            .env("LISTEN_FDS", count)
-            .output()
-            .expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+            .env("LISTEN_FDS", count);
+        let ended = output(&mut shell);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{said}");
         assert!(
             said.contains("descriptor 3 (unknown) of LISTEN_FDS") && said.contains("handed in"),
             "{said}"
@@ -287,9 +284,9 @@ fn workers_run_as_the_configured_user() {
     if !geteuid().is_root() {
         println!("not root: only the refusal is tested");
         let mut command = respond(&["--user", "root"]);
-        let output = command.output().expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let ended = output(&mut command);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{said}");
         assert!(
             said.contains("--user") && said.contains("only root"),
             "{said}"
@@ -338,12 +335,10 @@ fn a_program_that_the_user_may_not_execute_is_named() {
         .arg(&program)
         .status();
     assert!(installed.expect("coreutils are there").success());
-    let output = Command::new(&program)
-        .args(["--listen", "127.0.0.1:0", "--user", "nobody"])
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let arguments = ["--listen", "127.0.0.1:0", "--user", "nobody"];
+    let ended = output(Command::new(&program).args(arguments));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
     let named = format!("may not execute {}", program.display());
     assert!(said.contains(&named), "{said}");
 }
@@ -360,9 +355,9 @@ fn workers_run_as_root_only_if_the_option_names_root() {
         Server::spawn(&mut command).address();
         return;
     }
-    let output = command.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let ended = output(&mut command);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{said}");
     assert!(said.contains("--user root"), "{said}");
     Server::spawn(command.args(["--user", "root"])).address();
 }

@@ -10,7 +10,7 @@ use rustls::version::TLS13;
 use crate::client::Client;
 use crate::https::Authority;
 use crate::init::{activated, input};
-use crate::support::{BINARY, Server, binary, until};
+use crate::support::{BINARY, Server, binary, output, until};
 use crate::tls::start;
 use crate::upgrade::Installed;
 
@@ -61,12 +61,9 @@ fn only_the_listener_of_the_redirect_redirects() {
 }
 
 fn a_redirect_needs_tls() {
-    let output = binary()
-        .args(["--redirect-to-https", "127.0.0.2:0"])
-        .output()
-        .expect("it ends");
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let ended = output(binary().args(["--redirect-to-https", "127.0.0.2:0"]));
+    assert_eq!(ended.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&ended.stderr);
     assert!(said.contains("--tls-cert"), "{said}");
 }
 
@@ -83,8 +80,8 @@ fn root_may_not_redirect_on_a_public_address_without_a_user_for_the_workers() {
         "--redirect-to-https",
         "0.0.0.0:0",
     ]);
-    let output = command.args(["--tls-cert", "a", "--tls-key", "b"]).output();
-    let said = String::from_utf8(output.expect("it ends").stderr).expect("text");
+    let ended = output(command.args(["--tls-cert", "a", "--tls-key", "b"]));
+    let said = String::from_utf8(ended.stderr).expect("text");
     assert!(said.contains("Workers would run as root"), "{said}");
 }
 

@@ -8,7 +8,7 @@ use prefork_server::{Error, Role, role, service_fn};
 use serde_json::json;
 
 use crate::apps;
-use crate::support::{Server, as_pid_1, binary, open_files, proc_file, until};
+use crate::support::{Server, as_pid_1, binary, open_files, output, proc_file, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -46,17 +46,13 @@ fn bad_settings_exit_2_and_name_the_flag() {
         (&["--respond", "a", "--echo"], "--echo"),
         (&too_many, "253 addresses: there can be up to 252"),
     ] {
-        let output = binary()
-            .args(
-                ["--listen", "127.0.0.1:0"]
-                    .iter()
-                    .filter(|_| !arguments.contains(&"--listen")),
-            )
-            .args(arguments)
-            .output()
-            .expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        let mut command = binary();
+        if !arguments.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        let ended = output(command.args(arguments));
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains(named), "{arguments:?}: {said}");
     }
 }
@@ -110,12 +106,9 @@ fn workers_have_no_huge_pages() {
 fn a_taken_port_exits_5_although_it_could_be_shared() {
     let mut server = Server::start(&["--respond", "hi"]);
     let address = server.address().to_string();
-    let output = binary()
-        .args(["--listen", &address])
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(5), "{said}");
+    let ended = output(binary().args(["--listen", &address]));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(5), "{said}");
     assert!(said.contains(&address), "{said}");
 }
 

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -239,6 +239,24 @@ pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
     // Most tests need no admin process. Those that do give it an address.
     command.env("PREFORK_ADMIN", "off");
     command
+}
+
+/// What a command told that ends by itself. One that does not is killed, and the test fails.
+pub(crate) fn output(command: &mut Command) -> Output {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let process = command.process_group(0).spawn().expect("it starts");
+    let group = Pid::from_raw(i32::try_from(process.id()).expect("a pid"));
+    let (sender, ended) = channel();
+    thread::spawn(move || {
+        // Fails if the test has failed. Nobody wants it then.
+        let _ = sender.send(process.wait_with_output());
+    });
+    let output = ended.recv_timeout(CEILING).unwrap_or_else(|_| {
+        // Fails if it has just ended. The test fails all the same.
+        let _ = killpg(group, Signal::SIGKILL);
+        panic!("it does not end; {:?}", ended.recv());
+    });
+    output.expect("it is ours")
 }
 
 /// Runs the program that is its first argument as PID 1 of a namespace. Needs user namespaces or

@@ -17,7 +17,7 @@ use crate::apps;
 use crate::client::{Client, get, parse_response};
 use crate::https::{Authority, Browser, Visit};
 use crate::placing::assert_even;
-use crate::support::{BINARY, Server, binary, pid_of, proc_file, until};
+use crate::support::{BINARY, Server, binary, output, pid_of, proc_file, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -259,13 +259,11 @@ fn bad_files_are_refused_before_anything_is_bound() {
         ),
     ] {
         // An address that this machine does not have: binding it would fail with another error.
-        let output = binary()
-            .args(["--listen", "192.0.2.1:1", "--user", "root"])
-            .args(arguments)
-            .output()
-            .expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        let mut command = binary();
+        command.args(["--listen", "192.0.2.1:1", "--user", "root"]);
+        let ended = output(command.args(arguments));
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains(&says), "{arguments:?}: {said}");
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::admin::{admin_of, admin_port};
 use crate::client::{Client, get};
-use crate::support::{BINARY, Server, binary, pid_of};
+use crate::support::{BINARY, Server, binary, output, pid_of};
 use crate::upgrade::Installed;
 
 tests! {
@@ -65,8 +65,7 @@ impl Operated {
 
     fn run(&self, verb: &[&str]) -> Output {
         let mut command = binary();
-        command.args(verb).args(["--admin", &self.admin]);
-        command.output().expect("it runs")
+        output(command.args(verb).args(["--admin", &self.admin]))
     }
 
     /// The exit code, standard output and standard error.
@@ -270,7 +269,7 @@ fn servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file() 
     let of = |verb: &[&str]| {
         let mut command = binary();
         command.env("RUNTIME_DIRECTORY", dir.path()).args(verb);
-        told(&command.output().expect("it runs"))
+        told(&output(&mut command))
     };
     let (code, _, why) = of(&["status"]);
     assert_eq!(code, Some(5), "{why}");
@@ -302,7 +301,7 @@ fn servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file() 
     let mut reload = binary();
     reload.env("PREFORK_ADMIN", format!("unix:{}", socket.display()));
     reload.args(["reload", "--wait"]);
-    assert_eq!(told(&reload.output().expect("it runs")), done());
+    assert_eq!(told(&output(&mut reload)), done());
     first.wait("reload_finished");
     first.wait("reload_finished");
     let pid_file = dir.path().join("second").display().to_string();
@@ -325,7 +324,7 @@ fn a_pid_file_of_no_server_is_told_from_one_of_a_server_with_another_address() {
         let mut command = binary();
         command.env("RUNTIME_DIRECTORY", dir.path());
         command.args(["status", "--pid-file"]).arg(&file);
-        let (code, _, said) = told(&command.output().expect("it runs"));
+        let (code, _, said) = told(&output(&mut command));
         assert_eq!(code, Some(5), "{said}");
         assert!(said.contains(&why), "{said}");
     }
@@ -370,14 +369,7 @@ fn a_port_is_read_only() {
     let mut server = Server::start(&["--listen", &unix, "--admin", "127.0.0.1:0"]);
     server.wait("serving");
     let admin = admin_port(&server).to_string();
-    let ask = |verb: &str| {
-        told(
-            &binary()
-                .args([verb, "--admin", &admin])
-                .output()
-                .expect("it runs"),
-        )
-    };
+    let ask = |verb: &str| told(&output(binary().args([verb, "--admin", &admin])));
     assert_eq!(ask("status").0, Some(0));
     let (code, _, why) = ask("stop");
     assert_eq!(code, Some(3), "{why}");
