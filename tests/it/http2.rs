@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use crate::https::Authority;
-use crate::placing::assert_even;
+use crate::placing::{assert_even, until_they_know_each_other};
 use crate::support::{CEILING, Server, until};
 use crate::tls::{self, VERSIONS};
 
@@ -226,6 +226,7 @@ fn busy_connections_of_one_worker_are_spread_over_both() {
 fn connections_are_spread_evenly() {
     let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
     let address = server.address();
+    until_they_know_each_other(&server);
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let (mut open, mut workers) = (Vec::new(), Vec::new());

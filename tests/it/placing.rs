@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use crate::apps;
-use crate::support::{CEILING, Server, pid_of, until};
+use crate::support::{CEILING, Server, pid_of, proc_file, until};
 
 tests! {
     connections_of_run_are_spread_evenly,
@@ -84,7 +84,9 @@ struct Shared {
 
 impl Shared {
     fn start() -> Self {
-        Self::spawn(|command| command)
+        let shared = Self::spawn(|command| command);
+        until_they_know_each_other(&shared.server);
+        shared
     }
 
     fn spawn(set: impl FnOnce(&mut Command) -> &mut Command) -> Self {
@@ -127,6 +129,16 @@ fn worker(mut connection: impl Read) -> Pid {
     Pid::from_raw(i32::from_le_bytes(pid))
 }
 
+/// Waits until each worker knows the other one: it has the page of its counts, to be read.
+pub(crate) fn until_they_know_each_other(server: &Server) {
+    let knows = |worker: Pid| {
+        let maps = proc_file(worker, "maps").unwrap_or_default();
+        let mut lines = maps.lines();
+        lines.any(|line| line.contains(" r--s ") && line.contains("prefork-stats"))
+    };
+    until(|| server.workers().into_iter().filter(|&it| knows(it)).count() == 2);
+}
+
 /// Two workers have these connections, and must have the same number of them. On a busy machine one
 /// may run too late to take what it was given. Then the log says so.
 pub(crate) fn assert_even<T: Ord>(server: &Server, workers: impl Iterator<Item = T>) {
@@ -147,6 +159,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 fn connections_of_run_are_spread_evenly() {
     let mut server = start("127.0.0.1:0");
     let address = server.address();
+    until_they_know_each_other(&server);
     let mut open = Vec::new();
     for count in 1..=8 {
         let connection = connect(address);

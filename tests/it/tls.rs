@@ -16,7 +16,7 @@ use rustls::version::{TLS12, TLS13};
 use crate::apps;
 use crate::client::{Client, get, parse_response};
 use crate::https::{Authority, Browser, Visit};
-use crate::placing::assert_even;
+use crate::placing::{assert_even, until_they_know_each_other};
 use crate::support::{BINARY, Server, binary, output, pid_of, proc_file, until};
 use crate::upgrade::Installed;
 
@@ -445,6 +445,7 @@ fn connections_are_spread_evenly() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--respond", "hi", "--worker-header"]);
     let address = server.address();
+    until_they_know_each_other(&server);
     let browser = authority.client(&TLS13);
     let open: Vec<_> = (0..4).map(|_| browser.connect(address)).collect();
     let slots = open.into_iter().map(|mut connection| {
