@@ -11,7 +11,7 @@ use socket2::SockRef;
 
 use crate::client::Client;
 use crate::handover::{Over, settled};
-use crate::support::{BINARY, CEILING, Server, until, until_within};
+use crate::support::{BINARY, CEILING, Server, program, until, until_within};
 use crate::upgrade::Installed;
 
 tests! {
@@ -66,7 +66,7 @@ fn a_connection_without_a_first_byte_comes_to_a_worker_all_the_same() {
 }
 
 fn connections_are_kept_while_their_worker_has_a_rush() {
-    let mut server = Server::start(&["--respond", "hi", "--workers", "1"]);
+    let mut server = start_ahead_of_others();
     let address = server.address();
     assert!(!is_kept(address, &Client::connect(address)));
     let mut kept = kept_in_a_rush(address, || {});
@@ -75,13 +75,23 @@ fn connections_are_kept_while_their_worker_has_a_rush() {
 }
 
 fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
-    let mut server = Server::start(&["--respond", "hi", "--workers", "1"]);
+    let mut server = start_ahead_of_others();
     let address = server.address();
     let mut kept = kept_in_a_rush(address, || server.signal(Signal::SIGTERM));
     server.wait("draining");
     assert_eq!(state(address, &kept).as_deref(), Some(ESTABLISHED));
     assert_eq!(kept.get("/").body, "hi");
     assert_eq!(server.end().code, Some(0));
+}
+
+/// A server with one worker, which gets the CPU before other programs. A worker that gets hardly
+/// any time accepts so few connections that it has no rush. If the user may not ask for this,
+/// nice(1) says so and goes on.
+fn start_ahead_of_others() -> Server {
+    let mut command = program("nice");
+    command.args(["--adjustment=-10", BINARY, "--listen", "127.0.0.1:0"]);
+    command.args(["--workers", "1", "--respond", "hi", "--announce-fd", "1"]);
+    Server::spawn(&mut command)
 }
 
 /// A connection that the kernel keeps because its worker has a rush. The rush ends after `then`.
