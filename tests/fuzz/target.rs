@@ -27,6 +27,7 @@ pub(crate) fn check(name: &str, property: impl Fn(&[u8])) {
         bolero::check!().for_each(|input: &[u8]| (*property)(input));
         return;
     }
+    assert_is_of_test(name);
     let recorded = recorded(name);
     for (path, input) in &recorded {
         // The output of a failed test is shown. Its last line names the input.
@@ -46,6 +47,14 @@ pub(crate) fn check(name: &str, property: impl Fn(&[u8])) {
         .with_iterations(RANDOM)
         .with_generator(changes.map_gen(|changes: Vec<u8>| Altered(altered(&recorded, &changes))))
         .for_each(|input: &Altered| (*property)(&input.0));
+}
+
+/// `tests/fuzz/run` derives the folder from the name of the test, which its thread has too.
+fn assert_is_of_test(name: &str) {
+    let thread = std::thread::current();
+    if let Some(test) = thread.name().filter(|test| test.contains("fuzz::")) {
+        assert_eq!(test.replace("fuzz::", "").replace("::", "-"), name);
+    }
 }
 
 struct Altered(Vec<u8>);

@@ -5,7 +5,7 @@ use crate::fuzz;
 
 #[test]
 fn authorities() {
-    fuzz::check("http-rules-authorities", |bytes| {
+    fuzz::check("http-exchange-rules-authorities", |bytes| {
         let Some(Authority { host, port }) = Authority::parse(bytes) else {
             return;
         };
@@ -24,7 +24,7 @@ fn authorities() {
 
 #[test]
 fn heads() {
-    fuzz::check("http-rules-heads", |bytes| {
+    fuzz::check("http-exchange-rules-heads", |bytes| {
         let Some(mut request) = head(bytes) else {
             return;
         };
