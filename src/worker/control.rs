@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use crate::config::Config;
 use crate::drain::Idle;
 use crate::handle::Command;
 use crate::hooks::Hooks;
@@ -39,14 +40,13 @@ const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 const SLOW_START: Duration = Duration::from_secs(10);
 
 /// What the tasks of a worker with a master use.
-pub(crate) struct Controls {
+pub(crate) struct Controls<'a> {
+    pub(crate) config: &'a Config,
     pub(crate) channel: Channel,
     pub(crate) queue: Arc<Queue>,
     pub(crate) switch: DrainSwitch,
     pub(crate) commands: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
-    pub(crate) drain_timeout: Duration,
-    pub(crate) ready_timeout: Duration,
     pub(crate) stats: WorkerStats,
     pub(crate) shares: Shares,
 }
@@ -60,20 +60,20 @@ pub(crate) struct Started {
 }
 
 /// Starts the tasks, inside the worker's runtime.
-pub(crate) fn start(controls: Controls) -> io::Result<Started> {
+pub(crate) fn start(controls: Controls<'_>) -> io::Result<Started> {
     let Controls {
+        config,
         channel,
         queue,
         switch,
         commands,
         hooks,
-        drain_timeout,
-        ready_timeout,
         stats,
         shares,
     } = controls;
+    let ready_timeout = config.ready_timeout;
     // For a worker that cannot drain because its event loop does not turn.
-    signals::end_after_term(drain_timeout.saturating_add(KILL_GRACE))?;
+    signals::end_after_term(config.drain_timeout.saturating_add(KILL_GRACE))?;
     let mut tasks = JoinSet::new();
     handle_signals(&mut tasks, &switch, &channel)?;
     let commands = UnixDatagram::from_std(commands)?;

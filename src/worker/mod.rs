@@ -353,13 +353,12 @@ where
         block_on(runtime()?, async {
             let queue = queue(left.listeners, Some(left.inbox), &config, stats.clone())?;
             let control::Started { ready, tasks } = control::start(control::Controls {
+                config: &config,
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
                 switch,
                 commands,
                 hooks,
-                drain_timeout: config.drain_timeout,
-                ready_timeout: config.ready_timeout,
                 stats,
                 shares: worker.shares(),
             })?;
