@@ -92,11 +92,21 @@ pub(crate) fn set_option(
     option: libc::c_int,
     value: libc::c_int,
 ) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(size_of_val(&value)).expect("a small integer");
-    let value = (&raw const value).cast();
-    // SAFETY: the kernel reads `len` bytes of `value`, which has that size. For an unknown option
-    // the kernel returns an error (`ENOPROTOOPT`) and changes nothing.
-    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, len) };
+    set_option_bytes(socket, level, option, &value.to_ne_bytes())
+}
+
+/// Sets an option of a socket to a value with these bytes (setsockopt(2)).
+pub(crate) fn set_option_bytes(
+    socket: impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    let socket = socket.as_fd().as_raw_fd();
+    let len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: the kernel reads at most `len` bytes of `value`, which has as many. For an unknown
+    // option the kernel returns an error (`ENOPROTOOPT`) and changes nothing.
+    let result = unsafe { libc::setsockopt(socket, level, option, value.as_ptr().cast(), len) };
     Errno::result(result).map(drop).map_err(io::Error::from)
 }
 
@@ -107,22 +117,27 @@ pub(crate) fn option(
     level: libc::c_int,
     option: libc::c_int,
 ) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut len = libc::socklen_t::try_from(size_of_val(&value)).expect("a small integer");
-    let into = (&raw mut value).cast();
-    // SAFETY: the kernel writes at most `len` bytes to `value`, which has that size, and the number
+    let mut value = [0; size_of::<libc::c_int>()];
+    option_bytes(socket, level, option, &mut value)?;
+    Ok(libc::c_int::from_ne_bytes(value))
+}
+
+/// Writes the value of an option of a socket to `value`, or as much of it as fits (getsockopt(2)).
+/// Returns how many bytes were written.
+pub(crate) fn option_bytes(
+    socket: impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &mut [u8],
+) -> io::Result<usize> {
+    let socket = socket.as_fd().as_raw_fd();
+    let mut len = libc::socklen_t::try_from(value.len()).map_err(|_| Errno::EINVAL)?;
+    let (into, len_into) = (value.as_mut_ptr().cast(), &raw mut len);
+    // SAFETY: the kernel writes at most `len` bytes to `value`, which has as many, and the number
     // of bytes to `len`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            option,
-            into,
-            &raw mut len,
-        )
-    };
+    let result = unsafe { libc::getsockopt(socket, level, option, into, len_into) };
     Errno::result(result)?;
-    Ok(value)
+    Ok(len as usize)
 }
 
 /// Receives one message without descriptors, and returns its length; 0 means that the other side is

@@ -5,6 +5,7 @@ pub(crate) mod harm;
 pub(crate) mod unix;
 
 use std::io;
+use std::mem::offset_of;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -249,21 +250,12 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<(OwnedFd, SockAdd
 /// Number of connections in a TCP listener's queue (tcp(7), `TCP_INFO`); `None` for a Unix
 /// listener, for which the kernel does not report it.
 pub(crate) fn queued(listener: impl AsFd) -> Option<usize> {
-    // SAFETY: a `tcp_info` has only integers, for which zero is a valid value.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = libc::socklen_t::try_from(size_of_val(&info)).expect("a small struct");
-    // SAFETY: the kernel writes at most `len` bytes to `info`, which has that size.
-    let result = unsafe {
-        libc::getsockopt(
-            listener.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut len,
-        )
-    };
-    // For a listener this field is the length of its queue.
-    (result == 0).then_some(info.tcpi_unacked as usize)
+    // For a listener this field of four bytes is the length of its queue.
+    const QUEUED: usize = offset_of!(libc::tcp_info, tcpi_unacked);
+    let mut info = [0; QUEUED + 4];
+    fds::option_bytes(listener, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok()?;
+    let [.., a, b, c, d] = info;
+    Some(u32::from_ne_bytes([a, b, c, d]) as usize)
 }
 
 /// The backlog that the kernel uses instead of a requested one above `net.core.somaxconn`

@@ -4,13 +4,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-use nix::errno::Errno;
 use nix::libc::{self, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::address::Address;
+use crate::sys::fds;
 use crate::sys::listener::{Reuse, address, prepared};
 
 /// An option, by its level and its number (setsockopt(2)).
@@ -78,31 +78,18 @@ pub(crate) fn restore(
 #[derive(Debug, PartialEq, Eq)]
 struct Value {
     bytes: [u8; 8],
-    len: libc::socklen_t,
+    len: usize,
 }
 
 impl Value {
     fn of(socket: impl AsFd, Name(_, level, option): Name) -> io::Result<Self> {
-        let mut value = Self {
-            bytes: [0; 8],
-            len: 8,
-        };
-        let (bytes, len) = (value.bytes.as_mut_ptr().cast(), &raw mut value.len);
-        let socket = socket.as_fd().as_raw_fd();
-        // SAFETY: the kernel writes at most `len` bytes to `bytes`, which have that size, and the
-        // number of bytes to `len`.
-        let result = unsafe { libc::getsockopt(socket, level, option, bytes, len) };
-        Errno::result(result)?;
-        Ok(value)
+        let mut bytes = [0; 8];
+        let len = fds::option_bytes(socket, level, option, &mut bytes)?;
+        Ok(Self { bytes, len })
     }
 
     fn set(&self, socket: impl AsFd, Name(_, level, option): Name) -> io::Result<()> {
-        let socket = socket.as_fd().as_raw_fd();
-        let (bytes, len) = (self.bytes.as_ptr().cast(), self.len);
-        // SAFETY: the kernel reads at most `len` bytes, which is no more than `of` has got.
-        let result = unsafe { libc::setsockopt(socket, level, option, bytes, len) };
-        Errno::result(result)?;
-        Ok(())
+        fds::set_option_bytes(socket, level, option, &self.bytes[..self.len])
     }
 }
 
