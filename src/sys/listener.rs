@@ -108,7 +108,7 @@ fn prepared(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
 /// worker could take all.
 fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> {
     fds::refuse_filters(&socket);
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    listen(&socket, backlog)?;
     if reuse == Reuse::First {
         socket.set_reuse_port(true)?;
     }
@@ -143,9 +143,10 @@ pub(crate) fn is_shut_down(socket: impl AsFd) -> bool {
     is_any_shut_down([socket.as_fd()])
 }
 
-/// Sets the length of the queue of a listener, which any process that has it can change.
-pub(crate) fn set_backlog(listener: impl AsFd, backlog: u32) -> io::Result<()> {
-    SockRef::from(&listener).listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+/// listen(2), which also gives a listener the length of its queue again. Any process that has the
+/// socket can change it.
+pub(crate) fn listen(socket: impl AsFd, backlog: u32) -> io::Result<()> {
+    SockRef::from(&socket).listen(i32::try_from(backlog).unwrap_or(i32::MAX))
 }
 
 /// Closes a TCP listener in all processes that have it. Its address can be bound again at once,
@@ -167,7 +168,7 @@ pub(crate) fn listen_again(
         Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {}
         bound => bound?,
     }
-    set_backlog(listener, backlog)
+    listen(listener, backlog)
 }
 
 /// Takes ownership of a listener that the starter of this program has left open under this number.

@@ -172,7 +172,7 @@ impl Bound {
     /// Gives a listener its backlog and its options, which a worker may have changed. Returns the
     /// names of options that were different.
     pub(super) fn mend(&self, listener: &OwnedFd, backlog: u32) -> io::Result<Vec<&'static str>> {
-        listener::set_backlog(listener, backlog)?;
+        listener::listen(listener, backlog)?;
         match self.address {
             Address::Tcp(address) => harm::restore(listener, address, self.listeners.reuse()),
             // A connection has the options of the client's socket.

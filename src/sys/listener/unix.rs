@@ -11,8 +11,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::codec::record;
 use crate::sys::credentials::may_make;
-use crate::sys::fds;
 use crate::sys::locks::{PathLock, is_at};
+use crate::sys::{fds, listener};
 
 /// The file of a Unix listener, which is removed when this is dropped.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) fn listen(path: &Path, backlog: u32, access: Access) -> io::Result<(O
     // Before listen(2), so that no client can connect by the permissions of the umask.
     let file = access.apply(path)?;
     fds::refuse_filters(&socket);
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    listener::listen(&socket, backlog)?;
     let path = path.to_owned();
     Ok((socket.into(), UnixFile { path, file }))
 }
