@@ -13,6 +13,7 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 use crate::http::exchange::rules;
 use crate::http::http1::field::{self, Field, Span};
+use crate::http::http1::permanent;
 
 /// A longer head is not cached, because each busy connection has a cache.
 const HEAD_MAX: usize = 4 * 1024;
@@ -125,6 +126,7 @@ impl CachedHead {
         let head = Bytes::copy_from_slice(head);
         let lines = fields.iter().map(|&field| {
             let (name, value) = field.parse(&head)?;
+            let (name, value) = permanent::field(name, value);
             let end = field.value.end as usize;
             Some(CachedField {
                 field,

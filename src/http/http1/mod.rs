@@ -17,6 +17,7 @@ pub(crate) mod field_maps;
 pub(crate) mod head;
 pub(crate) mod head_cache;
 mod input;
+mod permanent;
 pub(crate) mod protocol;
 pub(crate) mod resumed;
 mod sending;
