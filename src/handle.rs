@@ -22,8 +22,10 @@ use crate::status::Status;
 /// fn after_new_files() -> Command {
 ///     Command::Reload
 /// }
-/// # after_new_files();
+/// # assert_eq!(after_new_files().to_string(), "reload");
 /// ```
+///
+/// It is displayed as the verb of the binary that gives it, such as `scale 3` or `stop --now`.
 // A request of a `Handle` to the master. A worker sends the same bytes through its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -314,6 +316,21 @@ impl fmt::Debug for Published {
         match self.0 {
             Some(_) => f.write_str("Running"),
             None => f.write_str("NotRunning"),
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reload => f.write_str("reload"),
+            Self::Stop(Stop::Drain) => f.write_str("stop"),
+            Self::Stop(Stop::Now) => f.write_str("stop --now"),
+            Self::Resize(workers) => write!(f, "scale {workers}"),
+            Self::ReopenLogs => f.write_str("logs reopen"),
+            Self::Upgrade => f.write_str("upgrade"),
+            Self::TryUpgrade => f.write_str("upgrade --dry-run"),
+            Self::Recycle(slot) => write!(f, "recycle {slot}"),
         }
     }
 }

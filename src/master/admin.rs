@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::address::Address;
 use crate::codec::record;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::handle::Command;
 use crate::hooks::WorkerInfo;
 use crate::master::Master;
@@ -132,7 +132,9 @@ impl Admin {
                     left.end(now);
                 }
                 Self::open(asked?, now)
-                    .inspect_err(|error| tracing::error!(%error, "there is no admin process"))
+                    .inspect_err(|error| {
+                        tracing::error!(error = chain(error), "there is no admin process")
+                    })
                     .ok()
             }
         }
@@ -315,7 +317,7 @@ impl Master {
             return;
         }
         for (number, command) in commands {
-            tracing::info!(?command, "an operator gave a command");
+            tracing::info!(%command, "an operator gave a command");
             let (status, _) = self.status();
             self.observers.operations.begin(number, command, &status);
             self.publish_status();

@@ -130,7 +130,7 @@ impl Master {
         let Some(SendFailed { message, error }) = failed else {
             return;
         };
-        tracing::error!(worker = %by, ?message, %error, "a message to a worker was lost");
+        tracing::error!(worker = %by, %message, %error, "a message to a worker was lost");
         if let Message::Adopt(slot) = message {
             self.handle_event(Event::NotAdopted { slot, by });
         }
@@ -261,7 +261,7 @@ impl Master {
     }
 
     pub(super) fn on_hook_refused(&mut self, hook: &'static str, source: BoxError) {
-        tracing::error!(hook, error = %source, "a hook refused");
+        tracing::error!(hook, error = chain(&*source), "a hook refused");
         self.failures
             .hook
             .get_or_insert(Error::Hook { hook, source });

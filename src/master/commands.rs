@@ -71,7 +71,7 @@ impl Master {
         {
             let (slot, pid) = (process.slot, process.pid);
             tracing::warn!(
-                %slot, %pid, ?command, refused,
+                %slot, %pid, %command, refused,
                 "a worker asked for what workers may not ask for (Prefork::worker_requests)"
             );
         }

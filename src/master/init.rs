@@ -208,7 +208,7 @@ impl Manager {
         match address {
             Ok(address) => Some(Self { address, lost: 0 }),
             Err(error) => {
-                tracing::warn!(?name, %error, "NOTIFY_SOCKET cannot be used");
+                tracing::warn!(name = %name.display(), %error, "NOTIFY_SOCKET cannot be used");
                 None
             }
         }

@@ -158,7 +158,7 @@ impl Listeners {
         match bound.mend(listener, self.backlog) {
             Ok(changed) if changed.is_empty() => {}
             Ok(changed) => tracing::warn!(
-                %address, %slot, ?changed,
+                %address, %slot, changed = changed.join(", "),
                 "a worker has changed options of a listener; they are as before"
             ),
             Err(error) => tracing::error!(

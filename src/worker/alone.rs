@@ -158,7 +158,7 @@ fn start(controls: Controls) -> io::Result<(Stopped, JoinSet<()>)> {
                 Command::Stop(Stop::Now) => stop.asked.notify_one(),
                 Command::ReopenLogs => call(|| reopen.borrow_mut().reopen_logs()),
                 command => {
-                    tracing::warn!(?command, "needs a master; this server runs in process");
+                    tracing::warn!(%command, "needs a master; this server runs in process");
                 }
             }
         }

@@ -276,6 +276,6 @@ pub(crate) fn forward_pending(commands: &StdUnixDatagram, channel: &Channel) {
 
 fn forward(command: Command, channel: &Channel) {
     if let Err(error) = channel.send_to_master(&ToMaster::Asked(command)) {
-        tracing::warn!(?command, %error, "could not forward a command to the master");
+        tracing::warn!(%command, %error, "could not forward a command to the master");
     }
 }

@@ -389,6 +389,24 @@ mod tests {
     }
 
     #[test]
+    fn a_command_is_displayed_as_the_verb_that_gives_it() {
+        for (command, verb) in [
+            (Command::Reload, "reload"),
+            (Command::Stop(Stop::Drain), "stop"),
+            (Command::Stop(Stop::Now), "stop --now"),
+            (Command::Resize(NonZeroU16::MIN), "scale 1"),
+            (Command::ReopenLogs, "logs reopen"),
+            (Command::Upgrade, "upgrade"),
+            (Command::TryUpgrade, "upgrade --dry-run"),
+            (Command::Recycle(Slot(2)), "recycle 2"),
+        ] {
+            assert_eq!(command.to_string(), verb);
+            let words = ["prefork-server"].into_iter().chain(verb.split(' '));
+            definition().try_get_matches_from(words).expect(verb);
+        }
+    }
+
+    #[test]
     fn a_slot_below_zero_is_a_bad_value_and_no_unknown_option() {
         let parsed = definition().try_get_matches_from(["", "recycle", "-1"]);
         let why = parsed.expect_err("there is none").to_string();

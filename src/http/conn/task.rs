@@ -187,7 +187,7 @@ impl<I: Socket> OpenConnection<I> {
         if protocol.is_none() {
             let peer = self.member.peer();
             tracing::error!(
-                ?peer,
+                %peer,
                 "HTTP/2 connection handed over without a valid record; closed"
             );
         }

@@ -142,7 +142,7 @@ impl<I: Socket> Http2Connection<I> {
             Phase::Served(hyper) if is_replayed => Ok(hyper),
             _ => {
                 let peer = self.parts.state.info().client();
-                tracing::error!(?peer, "HTTP/2 connection failed after a rest");
+                tracing::error!(%peer, "HTTP/2 connection failed after a rest");
                 let Parts { io, frames, .. } = &self.parts;
                 write_goaway(io, frames, h2::Reason::INTERNAL_ERROR);
                 Err(io::Error::other("no new HTTP/2 connection"))

@@ -119,10 +119,11 @@ impl Master {
             result,
         } in self.listeners.reopen()
         {
+            let named = slot.map(tracing::field::display);
             match result {
                 Ok(socket) => {
                     tracing::warn!(
-                        %address, ?slot,
+                        %address, slot = named,
                         "a worker has closed a listener, or its socket file was removed; it \
                          listens again"
                     );
@@ -133,7 +134,7 @@ impl Master {
                 Err(error) => {
                     if let Some(failures) = self.listener_watch.note_failure() {
                         tracing::error!(
-                            %address, ?slot, %error, failures,
+                            %address, slot = named, %error, failures,
                             "no client reaches a listener, and it cannot be opened again"
                         );
                     }

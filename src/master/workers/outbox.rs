@@ -6,6 +6,7 @@
 //! `Adopt` is unattended.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 
 use crate::codec::record;
@@ -105,6 +106,23 @@ record!(enum Message {
     5 = Share { to, connections },
     6 = Stopping,
 });
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Drain(Idle::HandOver) => f.write_str("drain and hand over"),
+            Self::Drain(Idle::Close) => f.write_str("drain and close"),
+            Self::Stopping => f.write_str("the server drains"),
+            Self::Adopt(slot) => write!(f, "adopt slot {slot}"),
+            Self::Release(slot) => write!(f, "release slot {slot}"),
+            Self::ReopenLogs => f.write_str("reopen the logs"),
+            Self::Beat => f.write_str("beat"),
+            Self::Share { to, connections } => {
+                write!(f, "give {connections} connections to slot {to}")
+            }
+        }
+    }
+}
 
 impl Message {
     fn send(self, channel: &Channel, listeners: &Listeners) -> io::Result<()> {
