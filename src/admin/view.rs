@@ -240,10 +240,8 @@ impl View {
         if status.state == ServerState::Draining && !is_stop {
             return Err("the server drains".to_owned());
         }
-        if let Command::Recycle(slot) = command
-            && serving(status, slot).is_none()
-        {
-            return Err(format!("no worker serves slot {slot} alone"));
+        if let Command::Recycle(slot) = command {
+            serving(status, slot)?;
         }
         self.last += 1;
         let number = self.last;

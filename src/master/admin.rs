@@ -30,7 +30,6 @@ use crate::master::admin::listener::AdminListener;
 use crate::master::admin::process::{AdminProcess, Ping, Stage};
 use crate::master::listeners::bind_error;
 use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command, set_environment};
-use crate::policy::{ServerState, Stop};
 use crate::protocol::admin::{
     AdminChannel, AdminMarker, Fact, FromAdmin, NOTICES_MAX, NumberedNotice,
 };
@@ -319,10 +318,9 @@ impl Master {
         for (number, command) in commands {
             tracing::info!(%command, "an operator gave a command");
             let (status, _) = self.status();
-            self.observers.operations.begin(number, command, &status);
+            let is_wanted = self.observers.operations.begin(number, command, &status);
             self.publish_status();
-            let drains_already = status.state == ServerState::Draining;
-            if !(command == Command::Stop(Stop::Drain) && drains_already) {
+            if is_wanted {
                 self.apply_command(command);
             }
         }

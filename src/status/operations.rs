@@ -22,7 +22,7 @@ use crate::codec::record;
 use crate::handle::Command;
 use crate::hooks::Notice;
 use crate::id::{Generation, Slot};
-use crate::policy::{ServerState, WorkerState};
+use crate::policy::{ServerState, Stop, WorkerState};
 use crate::status::{SlotStatus, Status, is_dry_run};
 
 /// How many operations are kept.
@@ -105,30 +105,34 @@ record!(enum Until {
 });
 
 impl Operations {
-    /// Call it before the master carries the command out.
-    pub(crate) fn begin(&mut self, number: u64, command: Command, status: &Status) {
+    /// Call it before the master carries the command out. Returns whether the master is to do so.
+    pub(crate) fn begin(&mut self, number: u64, command: Command, status: &Status) -> bool {
         let until = match command {
-            Command::Reload => Until::ReloadChecked,
-            Command::Upgrade => Until::UpgradeEnds,
-            Command::TryUpgrade => Until::TrialEnds,
+            Command::Reload => Ok(Until::ReloadChecked),
+            Command::Upgrade => Ok(Until::UpgradeEnds),
+            Command::TryUpgrade => Ok(Until::TrialEnds),
             Command::Resize(workers) if workers.get() == status.workers => {
-                Until::Slots(workers.get())
+                Ok(Until::Slots(workers.get()))
             }
-            Command::Resize(workers) => Until::Resized(workers.get()),
-            Command::Stop(_) => Until::Ended,
-            Command::ReopenLogs => Until::Nothing,
-            Command::Recycle(slot) => match serving(status, slot) {
-                Some(pid) => Until::Replaced { slot, pid },
-                None => Until::Nothing,
-            },
+            Command::Resize(workers) => Ok(Until::Resized(workers.get())),
+            Command::Stop(_) => Ok(Until::Ended),
+            Command::ReopenLogs => Ok(Until::Nothing),
+            Command::Recycle(slot) => {
+                serving(status, slot).map(|pid| Until::Replaced { slot, pid })
+            }
         };
-        let is_draining = status.state == ServerState::Draining;
-        let state = match until {
-            Until::Nothing => State::Done,
-            Until::Ended => State::Running,
-            _ if is_draining => State::Failed("the server drains".to_owned()),
-            _ => State::Running,
+        let drains = status.state == ServerState::Draining;
+        let (until, state) = match until {
+            Ok(Until::Nothing) => (Until::Nothing, State::Done),
+            Ok(Until::Ended) => (Until::Ended, State::Running),
+            _ if drains => (
+                Until::Nothing,
+                State::Failed("the server drains".to_owned()),
+            ),
+            Ok(until) => (until, State::Running),
+            Err(why) => (Until::Nothing, State::Failed(why)),
         };
+        let has_failed = matches!(state, State::Failed(_));
         if self.0.len() == KEPT {
             self.0.pop_front();
         }
@@ -138,6 +142,9 @@ impl Operations {
             state,
             until,
         });
+        // It would end the server at once.
+        let repeats_drain = drains && command == Command::Stop(Stop::Drain);
+        !has_failed && !repeats_drain
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&Operation> {
@@ -199,9 +206,7 @@ impl Operations {
             let is_done = match operation.until {
                 Until::Resized(workers) | Until::Slots(workers) => has_slots(status, workers),
                 Until::NoneBefore(generation) => has_none_before(status, generation),
-                Until::Replaced { slot, pid } => {
-                    serving(status, slot).is_some_and(|now| now != pid)
-                }
+                Until::Replaced { slot, pid } => serving(status, slot).is_ok_and(|now| now != pid),
                 _ => false,
             };
             if is_done {
@@ -311,11 +316,24 @@ fn has_none_before(status: &Status, generation: Generation) -> bool {
     workers.all(|worker| worker.worker.generation >= generation)
 }
 
-/// The process that serves the slot alone.
-pub(crate) fn serving(status: &Status, slot: Slot) -> Option<u32> {
-    let slot = status.slots.iter().find(|it| it.slot == slot)?;
-    match &slot.workers[..] {
-        [worker] if worker.state == WorkerState::Serving => Some(worker.worker.pid),
-        _ => None,
+/// The process that serves the slot alone, or why there is none.
+pub(crate) fn serving(status: &Status, slot: Slot) -> Result<u32, String> {
+    if slot.0 >= status.workers {
+        let there_are = match status.workers.saturating_sub(1) {
+            0 => "slot 0 only".to_owned(),
+            last => format!("slots 0 to {last}"),
+        };
+        return Err(format!(
+            "there is no slot {slot}; the server has {there_are}"
+        ));
+    }
+    let workers = status.slots.iter().find(|it| it.slot == slot);
+    match workers.map_or(&[][..], |slot| &slot.workers) {
+        [worker] if worker.state == WorkerState::Serving => Ok(worker.worker.pid),
+        [] | [_] => Err(format!("no worker serves slot {slot} now")),
+        several => Err(format!(
+            "slot {slot} has {} workers; it can be recycled when it has one",
+            several.len()
+        )),
     }
 }

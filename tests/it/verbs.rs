@@ -184,7 +184,7 @@ fn an_operation_that_fails_says_why() {
         (code, &*why),
         (
             Some(3),
-            "prefork-server: refused: no worker serves slot 7 alone\n"
+            "prefork-server: refused: there is no slot 7; the server has slot 0 only\n"
         )
     );
     let (code, _, why) = operated.told(&["scale", "2000"]);

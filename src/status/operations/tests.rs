@@ -39,7 +39,7 @@ fn status_of(pids: &[u32], generation: u32) -> Status {
 
 fn begun(command: Command) -> Operations {
     let mut operations = Operations::default();
-    operations.begin(1, command, &status(&[10, 11]));
+    assert!(operations.begin(1, command, &status(&[10, 11])));
     operations
 }
 
@@ -143,6 +143,44 @@ fn the_state_of_the_slots_says_when_a_resize_or_a_replacement_is_done() {
 }
 
 #[test]
+fn a_replacement_that_cannot_begin_fails_and_says_why() {
+    let mut two_workers = status(&[10, 11]);
+    let second = two_workers.slots[1].workers[0].clone();
+    two_workers.slots[0].workers.push(second);
+    let mut starts = status(&[10, 11]);
+    starts.slots[0].workers[0].state = WorkerState::Starting;
+    let mut rests = status(&[10, 11]);
+    rests.slots[0].workers.clear();
+    // The worker of a retired slot serves until another slot has one that does.
+    let mut retired = status(&[10, 11]);
+    retired.workers = 1;
+    for (slot, status, expected) in [
+        (
+            9,
+            status(&[10]),
+            "there is no slot 9; the server has slot 0 only",
+        ),
+        (
+            2,
+            status(&[10, 11]),
+            "there is no slot 2; the server has slots 0 to 1",
+        ),
+        (1, retired, "there is no slot 1; the server has slot 0 only"),
+        (0, starts, "no worker serves slot 0 now"),
+        (0, rests, "no worker serves slot 0 now"),
+        (
+            0,
+            two_workers,
+            "slot 0 has 2 workers; it can be recycled when it has one",
+        ),
+    ] {
+        let mut operations = Operations::default();
+        assert!(!operations.begin(1, Command::Recycle(Slot(slot)), &status));
+        assert_eq!(state(&operations), &State::Failed(expected.to_owned()));
+    }
+}
+
+#[test]
 fn a_resize_that_is_overtaken_and_a_replacement_that_fails_have_failed() {
     let slots = |count| NonZeroU16::new(count).expect("not zero");
     let resized = |workers| Notice::Resized { workers };
@@ -213,7 +251,7 @@ fn the_end_of_the_server_ends_each_operation() {
     let mut operations = Operations::default();
     let mut status = status(&[10]);
     status.state = ServerState::Draining;
-    operations.begin(1, Command::Reload, &status);
+    assert!(!operations.begin(1, Command::Reload, &status));
     assert_eq!(
         state(&operations),
         &State::Failed("the server drains".to_owned())
