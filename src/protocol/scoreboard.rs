@@ -149,6 +149,11 @@ impl Page {
         memory::read_only(&self.fd)
     }
 
+    /// How many upgraded connections a drain has cut after their grace time.
+    pub(crate) fn upgrades_cut(&self) -> u64 {
+        self.stats().count(Count::UpgradesCut)
+    }
+
     pub(crate) fn vitals(&self, now: Duration) -> Vitals {
         Vitals {
             connections: self.gauge(Gauge::Connections),

@@ -34,6 +34,10 @@ pub(crate) const HASTY: Duration = Duration::from_secs(1);
 /// Echoes messages at `/ws`, and responds with its pid on other paths. Its drain timeout is longer
 /// than any test.
 pub(crate) fn app(grace: Duration) -> Result<(), Error> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
     apps::server()
         .workers(1)
         .drain_timeout(CEILING * 3)
@@ -299,4 +303,5 @@ fn a_websocket_client_that_does_not_close_is_cut_after_the_grace() {
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     assert_eq!(ended.notices.last().expect("some")["upgrades_cut"], 2);
+    assert!(ended.log.contains("open=0 upgraded=2"), "{}", ended.log);
 }

@@ -89,9 +89,7 @@ impl Master {
             (EndRequest::None | EndRequest::Abort, _) => tracing::warn!("{exit_report}"),
             (EndRequest::Drain | EndRequest::Kill, _) => tracing::debug!("{exit_report}"),
         }
-        if cut > 0 {
-            tracing::warn!(slot = %info.slot, cut, "connections were cut");
-        }
+        log_cut(info.slot, cut, process.stats.upgrades_cut());
         self.failures.last = Some((info.generation, exit_report.clone()));
         if self.is_canary(worker) {
             self.canary_failed(exit_report);
@@ -124,5 +122,16 @@ impl Master {
     /// Whether the worker was not asked to end and is no canary.
     pub(in crate::master) fn stays(&self, worker: WorkerId, process: &Process) -> bool {
         process.is_wanted() && !self.is_canary(worker)
+    }
+}
+
+/// Logs how many connections a worker has cut, and of what kind.
+fn log_cut(slot: Slot, open: u32, upgraded: u64) {
+    if open > 0 || upgraded > 0 {
+        tracing::warn!(
+            %slot, open, upgraded,
+            "connections were cut: those that were open at the worker's end, and upgraded ones, \
+             such as WebSockets, after their grace time"
+        );
     }
 }
