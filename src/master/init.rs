@@ -128,7 +128,6 @@ impl Init {
             return;
         };
         for name in names {
-            tracing::info!("{name} is not listened on any more");
             manager.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]);
         }
     }

@@ -151,7 +151,7 @@ pub(crate) fn listen(socket: impl AsFd, backlog: u32) -> io::Result<()> {
 
 /// Closes a TCP listener in all processes that have it. Its address can be bound again at once,
 /// although they still have the socket: [`tcp`] has set `SO_REUSEADDR` on it.
-pub(crate) fn close(listener: OwnedFd) -> io::Result<()> {
+pub(crate) fn close(listener: impl AsFd) -> io::Result<()> {
     SockRef::from(&listener).shutdown(std::net::Shutdown::Both)
 }
 
@@ -181,6 +181,7 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
     // SAFETY: the borrow ends within this function, in which nothing closes a descriptor. If `fd`
     // is not open, the calls fail with EBADF, and this returns an error.
     let listener = unsafe { BorrowedFd::borrow_raw(fd) };
+    check_handed_in(listener)?;
     let address = check(listener)?;
     let socket = SockRef::from(&listener);
     socket.set_nonblocking(true)?;
@@ -190,17 +191,28 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
     Ok((address, fds::adopt(fd)?))
 }
 
-/// Returns the address of an inherited, listening stream socket, else an error.
-fn check(listener: BorrowedFd<'_>) -> io::Result<Address> {
-    let refuse = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-    // An inherited descriptor is not close-on-exec. All that this program opens are.
-    match fcntl(listener, FcntlArg::F_GETFD) {
-        Ok(flags) if flags & libc::FD_CLOEXEC == 0 => {}
-        Ok(_) | Err(Errno::EBADF) => {
-            return Err(refuse("no descriptor with this number was handed in"));
-        }
-        Err(error) => return Err(error.into()),
+/// As [`adopt`], for a descriptor of any kind, which stays as it is but for close-on-exec.
+pub(crate) fn adopt_any(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: as in `adopt`.
+    check_handed_in(unsafe { BorrowedFd::borrow_raw(fd) })?;
+    fds::adopt(fd)
+}
+
+fn refuse(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+/// An inherited descriptor is not close-on-exec. All that this program opens are.
+fn check_handed_in(fd: BorrowedFd<'_>) -> io::Result<()> {
+    match fcntl(fd, FcntlArg::F_GETFD) {
+        Ok(flags) if flags & libc::FD_CLOEXEC == 0 => Ok(()),
+        Ok(_) | Err(Errno::EBADF) => Err(refuse("no descriptor with this number was handed in")),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Returns the address of a listening stream socket, else an error.
+fn check(listener: BorrowedFd<'_>) -> io::Result<Address> {
     match getsockopt(&listener, sockopt::SockType) {
         Ok(SockType::Stream) => {}
         Ok(_) => return Err(refuse("it is not a stream socket (SOCK_STREAM)")),

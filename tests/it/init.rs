@@ -29,6 +29,7 @@ tests! {
     listeners_that_the_manager_keeps_come_back_with_their_queues,
     a_kept_listener_of_an_address_that_is_not_configured_is_closed,
     an_address_is_free_although_the_manager_still_has_the_old_listener,
+    a_kept_listener_that_does_not_listen_at_its_address_is_replaced,
     workers_run_as_the_configured_user,
     a_program_that_the_user_may_not_execute_is_named,
     workers_run_as_root_only_if_the_option_names_root,
@@ -277,6 +278,32 @@ fn an_address_is_free_although_the_manager_still_has_the_old_listener() {
     let mut server = Server::spawn_with_input(&mut command, input(copy(&listener)));
     assert_eq!(server.addresses()[1], wanted.to_string());
     assert_eq!(get(wanted, "/").body, "hi");
+}
+
+/// The manager still has it, and a socket without `SO_REUSEADDR` keeps its address.
+fn a_kept_listener_that_does_not_listen_at_its_address_is_replaced() {
+    let bound = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None).expect("a socket");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        socket.bind(&any.into()).expect("a free port");
+        socket
+    };
+    let elsewhere = bound();
+    elsewhere.listen(8).expect("it is bound");
+    for (kept, host) in [(bound(), "127.0.0.1"), (elsewhere, "127.0.0.2")] {
+        let local = kept.local_addr().expect("bound").as_socket();
+        let port = local.expect("a TCP address").port();
+        let name = format!("prefork-server/slot-0/{host},{port}");
+        let wanted = format!("{host}:{port}");
+        let manager = Manager::new();
+        let mut command = activated(&respond(&["--listen", &wanted]), "$$", &name);
+        command.env("NOTIFY_SOCKET", manager.path());
+        let mut server = Server::spawn_with_input(&mut command, input(kept));
+        assert_eq!(manager.hear(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
+        assert_eq!(server.addresses()[1], wanted);
+        let address = wanted.parse().expect("an address");
+        assert_eq!(get(address, "/").body, "hi");
+    }
 }
 
 /// Only root can test it. For another user the test expects the server's refusal.

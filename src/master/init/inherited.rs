@@ -2,6 +2,7 @@
 //! units, and those that an earlier master has stored, which are known by their names.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::str::FromStr;
@@ -11,7 +12,8 @@ use nix::unistd::Pid;
 use crate::address::Address;
 use crate::error::Error;
 use crate::id::{MAX_WORKERS, Slot};
-use crate::sys::listener;
+use crate::sys::discard::discard;
+use crate::sys::listener::{self, Reuse, harm};
 
 /// The first inherited descriptor (sd_listen_fds(3), `SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
@@ -26,6 +28,8 @@ pub(crate) struct Inherited {
     pub(crate) activated: Vec<Activated>,
     /// From an earlier master. Each is used if its address is still wanted.
     pub(crate) stored: Vec<Stored>,
+    /// The names of those from an earlier master that are of no use.
+    pub(crate) given_up: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -71,41 +75,77 @@ impl Inherited {
         };
         let mut inherited = Self::default();
         for (fd, name) in handed {
-            let (address, listener) = listener::adopt(fd).map_err(|error| {
+            inherited.take_one(fd, &name).map_err(|error| {
                 Error::Config(format!(
                     "descriptor {fd} ({name}) of LISTEN_FDS is no listener: {error}"
                 ))
             })?;
-            match (name.parse(), address) {
-                (Ok(name), Address::Tcp(address)) => inherited.stored.push(Stored {
-                    name,
-                    address,
-                    listener,
-                }),
-                (_, address) => inherited.activated.push(Activated { address, listener }),
-            }
         }
         Ok(inherited)
     }
 
+    fn take_one(&mut self, fd: RawFd, text: &str) -> io::Result<()> {
+        match (text.parse::<Name>(), listener::adopt(fd)) {
+            (Ok(name), Ok((Address::Tcp(address), listener))) if name.is_of(address) => {
+                self.stored.push(Stored {
+                    name,
+                    address,
+                    listener,
+                });
+            }
+            (Ok(name), found) => {
+                let socket = match found {
+                    Ok((_, listener)) => listener,
+                    Err(_) => listener::adopt_any(fd)?,
+                };
+                self.give_up(&name, socket);
+            }
+            (Err(NotOurs), found) => {
+                let (address, listener) = found?;
+                self.activated.push(Activated { address, listener });
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker of the earlier master has closed it, or has used the socket for something else.
+    /// Another one can be bound to the address, although the manager still has this one.
+    fn give_up(&mut self, name: &Name, socket: OwnedFd) {
+        tracing::warn!(
+            %name,
+            "a listener that an earlier master has left does not listen at its address; it is not \
+             used"
+        );
+        // What follows shows if this has failed.
+        let _ = harm::restore(&socket, name.asked, Reuse::Join);
+        let _ = listener::close(&socket);
+        discard(socket);
+        self.given_up.push(name.to_string());
+    }
+
     /// Closes stored listeners whose addresses are not wanted any more, or all if there are
-    /// activated ones. Returns the names that the manager should forget. It closes its copies some
+    /// activated ones. Returns the names that the manager should forget, also those of listeners
+    /// that are of no use. It closes its copies some
     /// time after it has forgotten them (systemd: in another thread), and the new addresses may be
     /// on the same port.
     pub(crate) fn give_up_all_but(&mut self, wanted: &[Address]) -> Vec<String> {
         let activated = !self.activated.is_empty();
-        self.stored
+        let mut names = std::mem::take(&mut self.given_up);
+        let unwanted = self
+            .stored
             .extract_if(.., |stored| {
                 activated || !wanted.contains(&Address::Tcp(stored.name.asked))
             })
             .map(|stored| {
                 let name = stored.name.to_string();
-                if let Err(error) = listener::close(stored.listener) {
+                tracing::info!("{name} is not listened on any more");
+                if let Err(error) = listener::close(&stored.listener) {
                     tracing::warn!(name, %error, "a listener that is not wanted stays open");
                 }
                 name
-            })
-            .collect()
+            });
+        names.extend(unwanted);
+        names
     }
 
     /// The stored listeners for this address, with the address that they are bound to. If the user
@@ -123,6 +163,14 @@ impl Inherited {
             })
             .collect();
         Some((address, taken))
+    }
+}
+
+impl Name {
+    /// Whether a listener at this address can have the name.
+    fn is_of(&self, address: SocketAddr) -> bool {
+        let Self { asked, .. } = self;
+        asked.ip() == address.ip() && (asked.port() == 0 || asked.port() == address.port())
     }
 }
 
@@ -262,8 +310,8 @@ mod tests {
     #[test]
     fn listeners_of_addresses_that_are_not_wanted_are_dropped() {
         let mut inherited = Inherited {
-            activated: Vec::new(),
             stored: vec![stored("0.0.0.0:80", 0), stored("0.0.0.0:81", 0)],
+            ..Inherited::default()
         };
         let wanted = ["0.0.0.0:81".parse().expect("an address")];
         let given_up = inherited.give_up_all_but(&wanted);
@@ -279,8 +327,8 @@ mod tests {
     fn two_listeners_stored_under_one_name_are_two_addresses() {
         let asked = "127.0.0.1:0";
         let mut inherited = Inherited {
-            activated: Vec::new(),
             stored: vec![stored(asked, 0), stored(asked, 0)],
+            ..Inherited::default()
         };
         let asked = asked.parse().expect("an address");
         let (first, _) = inherited.take_stored(asked).expect("one");
