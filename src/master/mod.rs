@@ -56,7 +56,7 @@ use crate::master::workers::spawn::Spawner;
 use crate::policy::{Outcome, Stop};
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;
-use crate::supervisor::{Event, Passage, PreStop, Supervisor};
+use crate::supervisor::{Action, Event, Passage, PreStop, Supervisor};
 use crate::sys::limits;
 use crate::sys::listener::unix::UnixFile;
 use crate::sys::signals::Signals;
@@ -164,11 +164,16 @@ impl Master {
         }
     }
 
-    /// Carries out the supervisor's actions. The last one returns the outcome.
+    /// Carries out the supervisor's actions. The last one returns the outcome. To spawn many
+    /// workers takes long, so signals are received after each of them.
     fn carry_out(&mut self) -> Option<Outcome> {
         while let Some(action) = self.supervisor.next_action() {
+            let is_spawn = matches!(action, Action::Spawn { .. });
             if let Some(outcome) = self.apply(action) {
                 return Some(outcome);
+            }
+            if is_spawn {
+                self.recv_signals();
             }
         }
         None

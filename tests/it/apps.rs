@@ -11,8 +11,6 @@ use std::process::Command;
 use std::task::Poll;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use prefork_server::{
     Address, Balance, BoxError, CrashLimit, Error, Exit, Generation, Hooks, Limit, Notice, Prefork,
     Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerExit, WorkerInfo, role,
@@ -23,7 +21,8 @@ use serde_json::json;
 use crate::support::CEILING;
 use crate::{
     adoption, at_exit, balance, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics,
-    placing, presence, privileges, recycle, resize, sandbox, startup, status, upgrade, websocket,
+    placing, presence, privileges, recycle, resize, sandbox, signals, startup, status, upgrade,
+    websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -58,7 +57,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("starts_early") => starts_early(),
         Some("leaks") => leaks(),
         Some("threads") => threads(),
-        Some("late_signal") => server().hooks(Late).serve(async |_| Ok(service_fn(hello))),
+        Some(app @ ("early_signal" | "late_signal")) => signals::app(app),
         Some("panicking_hook") => server()
             .workers(1)
             .hooks(Panics)
@@ -428,17 +427,6 @@ fn threads() -> Result<(), Error> {
         }
     });
     server().serve(async |_| Ok(service_fn(hello)))
-}
-
-/// A signal that comes after the last worker has exited.
-struct Late;
-
-impl Hooks for Late {
-    fn notice(&mut self, notice: &Notice) {
-        if let Notice::Finished { .. } = notice {
-            kill(Pid::this(), Signal::SIGHUP).expect("it is this process");
-        }
-    }
 }
 
 struct Panics;

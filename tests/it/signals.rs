@@ -3,6 +3,8 @@
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use prefork_server::{BoxError, Error, Hooks, Notice, WorkerInfo, service_fn};
 
 use crate::apps;
 use crate::support::{Server, pid_of};
@@ -11,6 +13,7 @@ tests! {
     a_program_with_threads_receives_all_signals,
     workers_are_reaped_when_the_server_was_started_with_sigchld_ignored,
     a_worker_that_dies_of_a_real_time_signal_is_replaced,
+    a_signal_is_received_before_all_workers_are_spawned,
     a_signal_at_the_very_end_does_not_change_the_outcome,
 }
 
@@ -57,6 +60,44 @@ fn a_worker_that_dies_of_a_real_time_signal_is_replaced() {
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
     assert_eq!(exited["status"], "signal 40");
     server.wait("worker_ready");
+}
+
+/// A signal that comes when the first worker has been spawned.
+struct Early;
+
+impl Hooks for Early {
+    fn worker_spawned(&mut self, _worker: &WorkerInfo) -> Result<(), BoxError> {
+        kill(Pid::this(), Signal::SIGTERM)?;
+        Ok(())
+    }
+}
+
+/// A signal that comes after the last worker has exited.
+struct Late;
+
+impl Hooks for Late {
+    fn notice(&mut self, notice: &Notice) {
+        if let Notice::Finished { .. } = notice {
+            kill(Pid::this(), Signal::SIGHUP).expect("it is this process");
+        }
+    }
+}
+
+pub(crate) fn app(name: &str) -> Result<(), Error> {
+    let server = apps::server().workers(3);
+    let server = match name {
+        "early_signal" => server.hooks(Early),
+        _ => server.hooks(Late),
+    };
+    server.serve(async |_| Ok(service_fn(apps::hello)))
+}
+
+fn a_signal_is_received_before_all_workers_are_spawned() {
+    let ended = Server::start_app("early_signal").end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let notices = ended.notices.iter();
+    let spawned = notices.filter(|it| it["notice"] == "worker_spawned");
+    assert_eq!(spawned.count(), 1);
 }
 
 fn a_signal_at_the_very_end_does_not_change_the_outcome() {
