@@ -117,7 +117,9 @@ impl Init {
         }
         for (fd, name) in listeners {
             if self.store.add(fd, &name) {
-                manager.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[fd]);
+                // With FDPOLL=0 the manager also keeps a listener that a worker shuts down, which
+                // the master opens again. Without it, systemd forgets the listener at once.
+                manager.send(&format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}\n"), &[fd]);
             }
         }
     }

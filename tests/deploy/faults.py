@@ -1,8 +1,11 @@
 """What happens to the service."""
 
 import contextlib
+import ctypes
+import os
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from operations import CONFIGURATION, restart
 # The hierarchy with the memory controller, of either version of cgroups(7).
 HIERARCHIES = map(Path, ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"))
 MEMORY = next((path for path in HIERARCHIES if (path / "cgroup.procs").exists()), None)
+LISTENS = (socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
 
 def in_progress(lost):
@@ -48,6 +52,33 @@ def limited(pid):
     finally:
         until("nobody is in it", lambda: not (group / "cgroup.procs").read_text())
         group.rmdir()
+
+
+def listener_shut_down(service):
+    """By a worker, while the master stands still. systemd keeps it; the master opens it again."""
+    master, old = service.master(), service.workers()
+    service.signal(master, signal.SIGSTOP)
+    shut_down(service.machine.host_pid(old[0]))
+    # systemd has seen it before it responds.
+    kept = service.show("NFileDescriptorStore")
+    service.signal(master, signal.SIGCONT)
+    until("it listens again", lambda: service.status()["history"]["listeners_reopened"])
+    assert kept == service.show("NFileDescriptorStore") == "2", kept
+    return master_killed(service)
+
+
+def shut_down(pid):
+    """shutdown(2) of a process's first listener, as if by the process itself."""
+    process, number = os.pidfd_open(pid), 438  # pidfd_getfd(2)
+    for fd in sorted(map(int, os.listdir(f"/proc/{pid}/fd"))):
+        with contextlib.suppress(OSError, ValueError):
+            copy = socket.socket(fileno=ctypes.CDLL(None).syscall(number, process, fd, 0))
+            if copy.family == socket.AF_INET and copy.getsockopt(*LISTENS):
+                copy.shutdown(socket.SHUT_RDWR)
+                break
+    else:
+        raise LookupError(f"{pid} has no listener")
+    os.close(process)
 
 
 def master_killed(service):
@@ -93,6 +124,8 @@ def all_of(service):
     else:
         print("a worker without memory: skipped, there is no memory controller")
     service.case("master killed", master_killed, load=None)
+    until("all workers", service.is_complete)
+    service.case("a listener shut down, master killed", listener_shut_down, load=None)
     until("all workers", service.is_complete)
     service.configure(WatchdogSec="3s", TimeoutAbortSec="2s")
     restart(service)

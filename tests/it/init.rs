@@ -216,11 +216,11 @@ fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     let (first, second) = (manager.hear(), manager.hear());
     assert_eq!(
         first,
-        "FDSTORE=1\nFDNAME=prefork-server/slot-0/127.0.0.1,0\nfds=1"
+        "FDSTORE=1\nFDPOLL=0\nFDNAME=prefork-server/slot-0/127.0.0.1,0\nfds=1"
     );
     assert_eq!(
         second,
-        "FDSTORE=1\nFDNAME=prefork-server/slot-1/127.0.0.1,0\nfds=1"
+        "FDSTORE=1\nFDPOLL=0\nFDNAME=prefork-server/slot-1/127.0.0.1,0\nfds=1"
     );
     manager.hear_until("READY=1");
     server.signal(Signal::SIGTTIN);
