@@ -63,6 +63,7 @@ impl Init {
             store: Store {
                 max: max.and_then(|max| max.parse().ok()).unwrap_or(0),
                 kept: BTreeMap::new(),
+                left_out: 0,
             },
             manager,
         }
@@ -115,12 +116,22 @@ impl Init {
         for name in self.store.remove_all_but(&listeners) {
             manager.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]);
         }
+        let wanted = listeners.len();
         for (fd, name) in listeners {
             if self.store.add(fd, &name) {
                 // With FDPOLL=0 the manager also keeps a listener that a worker shuts down, which
                 // the master opens again. Without it, systemd forgets the listener at once.
                 manager.send(&format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}\n"), &[fd]);
             }
+        }
+        let Store { max, left_out, .. } = &mut self.store;
+        let now = wanted.saturating_sub(*max);
+        if std::mem::replace(left_out, now) < now {
+            tracing::warn!(
+                max,
+                "the service manager keeps fewer descriptors than there are listeners; raise \
+                 FileDescriptorStoreMax"
+            );
         }
     }
 
@@ -161,21 +172,14 @@ struct Store {
     /// The listeners that it has, and their names. They stay open, and keep their numbers, until
     /// they are replaced or the server ends.
     kept: BTreeMap<RawFd, String>,
+    /// For how many listeners it has no room, as the log has said.
+    left_out: usize,
 }
 
 impl Store {
     /// Adds the listener, unless the store has it or is full. Returns whether it was added.
     fn add(&mut self, listener: RawFd, name: &str) -> bool {
-        if self.kept.contains_key(&listener) {
-            return false;
-        }
-        if self.kept.len() >= self.max {
-            let max = std::mem::take(&mut self.max);
-            tracing::warn!(
-                max,
-                "the service manager keeps fewer descriptors than there are listeners; raise \
-                 FileDescriptorStoreMax"
-            );
+        if self.kept.len() >= self.max || self.kept.contains_key(&listener) {
             return false;
         }
         self.kept.insert(listener, name.to_owned());
@@ -247,6 +251,7 @@ mod tests {
         let mut store = Store {
             max: 2,
             kept: BTreeMap::new(),
+            left_out: 0,
         };
         let named = |fd, name: &str| (fd, name.to_owned());
         assert!(store.add(3, "a") && store.add(4, "b"));
@@ -255,5 +260,11 @@ mod tests {
         assert_eq!(store.remove_all_but(&now), ["a"]);
         assert_eq!(store.remove_all_but(&now), [""; 0]);
         assert!(store.add(5, "a") && !store.add(4, "b"));
+        assert!(!store.add(6, "c"), "it is full");
+        assert_eq!(
+            store.remove_all_but(&[named(4, "b"), named(6, "c")].into()),
+            ["a"]
+        );
+        assert!(store.add(6, "c"), "it has room again");
     }
 }

@@ -27,6 +27,7 @@ tests! {
     a_descriptor_that_is_no_listener_is_refused_by_its_number,
     descriptors_that_were_not_handed_in_are_not_taken,
     listeners_that_the_manager_keeps_come_back_with_their_queues,
+    a_store_that_is_too_small_is_logged_once,
     a_kept_listener_of_an_address_that_is_not_configured_is_closed,
     an_address_is_free_although_the_manager_still_has_the_old_listener,
     a_kept_listener_that_does_not_listen_at_its_address_is_replaced,
@@ -249,6 +250,22 @@ fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     for _ in 0..50 {
         assert_eq!(get(address, "/").worker("slot"), 0);
     }
+}
+
+fn a_store_that_is_too_small_is_logged_once() {
+    let manager = Manager::new();
+    let mut command = respond(&["--workers", "3"]);
+    command
+        .env("NOTIFY_SOCKET", manager.path())
+        .env("FDSTORE", "1");
+    let mut server = Server::spawn(&mut command);
+    server.address();
+    let log = server.log();
+    assert_eq!(
+        log.matches("raise FileDescriptorStoreMax").count(),
+        1,
+        "{log}"
+    );
 }
 
 fn a_kept_listener_of_an_address_that_is_not_configured_is_closed() {
