@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::panic;
 use std::process::ExitCode;
 
+use nix::errno::Errno;
 use prefork_server::{
     Address, BoxError, Generation, Hooks, Notice, Prefork, Role, Slot, WorkerCommand, WorkerInfo,
     role, usable_cpus,
@@ -144,6 +145,14 @@ fn advice(error: &(dyn Error + 'static)) -> &'static str {
     let Some(prefork_server::Error::Bind { source, .. }) = error.downcast_ref() else {
         return "";
     };
+    advice_to_bind(source)
+}
+
+fn advice_to_bind(source: &io::Error) -> &'static str {
+    if source.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32) {
+        return "; this system has no addresses of that kind, or a setting refuses them, such as \
+                systemd's RestrictAddressFamilies=";
+    }
     match source.kind() {
         ErrorKind::AddrInUse => "; stop the program that has it, or choose another address",
         ErrorKind::PermissionDenied => "; choose a port from 1024 up, or a path you may write to",
@@ -362,6 +371,13 @@ mod tests {
         let why = reason(&parsed.expect_err("it is wrong"));
         let told = "[possible values: even, off]";
         assert!(why.ends_with(told) && !why.contains('\n'), "{why}");
+    }
+
+    #[test]
+    fn the_advice_for_an_address_of_a_kind_that_is_refused_names_the_setting_of_systemd() {
+        let of = |number: Errno| advice_to_bind(&io::Error::from_raw_os_error(number as i32));
+        assert!(of(Errno::EAFNOSUPPORT).ends_with("systemd's RestrictAddressFamilies="));
+        assert_eq!(of(Errno::EADDRNOTAVAIL), "; choose another address");
     }
 
     #[cfg(feature = "tls")]
