@@ -237,13 +237,15 @@ fn title(role: &str) -> OsString {
     title
 }
 
-/// The error of a spawn, with the file or the right that the worker's user lacks.
+/// The error of a spawn, with the limit that is reached, or the file or the right that the worker's
+/// user lacks.
 fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials>) -> Error {
-    let Some(credentials) = credentials else {
-        return Error::system("execve(2)", error);
-    };
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EACCES) => {
+    match (error.raw_os_error().map(Errno::from_raw), credentials) {
+        (Some(Errno::EAGAIN), _) => {
+            let why = "a limit on processes is reached (ulimit -u, LimitNPROC=, TasksMax=)";
+            Error::system("fork(2)", io::Error::new(error.kind(), why))
+        }
+        (Some(Errno::EACCES), Some(credentials)) => {
             let program = std::env::current_exe()
                 .ok()
                 .filter(|_| program == Path::new(RUNNING_IMAGE))
@@ -252,10 +254,24 @@ fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials
             Error::system("execve(2)", io::Error::new(error.kind(), why))
         }
         // In a user namespace root may lack the right, or the id may not be mapped.
-        Some(Errno::EPERM | Errno::EINVAL) => {
+        (Some(Errno::EPERM | Errno::EINVAL), Some(credentials)) => {
             let why = format!("the kernel does not allow the master to become {credentials}");
             Error::system("setuid(2)", io::Error::new(error.kind(), why))
         }
         _ => Error::system("execve(2)", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::chain;
+
+    #[test]
+    fn a_limit_on_processes_is_named() {
+        let error = io::Error::from_raw_os_error(Errno::EAGAIN as i32);
+        let told = chain(&spawn_error(error, Path::new("/program"), None));
+        let limit = "fork(2) failed: a limit on processes is reached (ulimit -u, LimitNPROC=, ";
+        assert!(told.starts_with(limit), "{told}");
     }
 }
