@@ -6,6 +6,9 @@ from machine import until
 from service import PORT, UNIT
 
 BINARY = "/usr/bin/prefork-server"
+RELOAD = f"{BINARY} reload --wait --admin unix:${{RUNTIME_DIRECTORY}}/${{MAINPID}}.sock"
+TEMPLATE = ["-e", "s|prefork-server.toml|prefork-server/%i.toml|"]
+TEMPLATE += ["-e", "s|Directory=prefork-server|&-%i|"]
 CONFIGURATION = f"""
 listen = ["127.0.0.1:{PORT}"]
 workers = 2
@@ -37,6 +40,21 @@ def reload_of_nonsense(service):
     service.write("/etc/prefork-server.toml", CONFIGURATION)
     assert service.workers() == old
     return "the old workers serve: " + service.show("StatusText")
+
+
+def reload_by_verb(service):
+    """With the drop-in of examples/deploy, `systemctl reload` fails if the reload is abandoned."""
+    service.configure(Type="notify", ExecReload=RELOAD)
+    reload(service)
+    old = service.workers()
+    service.write("/etc/prefork-server.toml", "nonsense = 1")
+    told = service.machine.try_run("systemctl", "reload", UNIT)
+    service.write("/etc/prefork-server.toml", CONFIGURATION)
+    assert told.returncode == 1 and service.workers() == old, told
+    said = service.machine.try_run("systemctl", "status", UNIT).stdout
+    assert "was abandoned: nonsense in /etc/prefork-server.toml" in said, said
+    service.configure()
+    return "it fails, and the old workers serve"
 
 
 def restart(service):
@@ -97,6 +115,7 @@ def all_of(service):
     service.case("reload", reload)
     service.case("reload x10", lambda it: times(10, reload, it))
     service.case("reload, wrong file", reload_of_nonsense)
+    service.case("reload by the verb, wrong file", reload_by_verb)
     service.case("restart", restart)
     service.case("restart x10", lambda it: times(10, restart, it))
     service.case("restart, elsewhere x10", lambda it: times(10, restart_elsewhere, it), load=None)
@@ -104,6 +123,30 @@ def all_of(service):
     service.case("USR2", upgrade)
     service.case("USR2 x10", lambda it: times(10, upgrade, it) or "MainPID is the same")
     service.case("USR2, to /bin/false", upgrade_to_false)
+    service.case("two more instances", instances)
+
+
+def instances(service):
+    """Of a template, as in examples/deploy/README.md. One is stopped, and the other one goes on."""
+    run = service.machine.run
+    template = run("sed", "-E", *TEMPLATE, f"/usr/lib/systemd/system/{UNIT}")
+    service.write("/run/systemd/system/prefork-server@.service", template)
+    units = []
+    for name, port in ("a", 8081), ("b", 8082):
+        text = CONFIGURATION.replace(str(PORT), str(port))
+        service.write(f"/etc/prefork-server/{name}.toml", text)
+        units.append(f"prefork-server@{name}.service")
+    run("systemctl", "daemon-reload")
+    run("systemctl", "start", *units)
+    run("systemctl", "stop", units[0])
+    run("env", "RUNTIME_DIRECTORY=/run/prefork-server-b", BINARY, "reload", "--wait")
+    run("systemctl", "reload", units[1])
+    assert run("curl", "-sS", "--fail", "--data", "b", "http://127.0.0.1:8082/") == "b"
+    run("systemctl", "stop", units[1])
+    run("systemctl", "clean", "--what=all", *units)
+    service.machine.path("/run/systemd/system/prefork-server@.service").unlink()
+    run("rm", "--recursive", "/etc/prefork-server")
+    run("systemctl", "daemon-reload")
 
 
 def sockets(service):
