@@ -17,6 +17,16 @@ CLIENTS = 16
 TIMEOUT = 20.0
 
 
+def connected(address):
+    """`address` is a host and a port, or the path of a Unix socket."""
+    if isinstance(address, tuple):
+        return socket.create_connection(address, TIMEOUT)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(TIMEOUT)
+    connection.connect(address)
+    return connection
+
+
 def responds(connection, request, body):
     connection.sendall(request)
     received = b""
@@ -65,7 +75,7 @@ class Client(threading.Thread):
                 connection = None
             self.counts["requests"] += 1
             try:
-                connection = connection or socket.create_connection(self.address, TIMEOUT)
+                connection = connection or connected(self.address)
                 if not responds(connection, request, self.body) and self.keeps:
                     self.counts["closed"] += 1
                     connection = None
@@ -78,11 +88,12 @@ class Client(threading.Thread):
 
 def main():
     host, port, length = sys.argv[1:]
+    address = port if port.startswith("/") else (host, int(port))
     over = threading.Event()
     # An echo: each client has bytes of its own.
     bodies = [bytes([97 + number]) * int(length) for number in range(CLIENTS)]
     clients = [
-        Client((host, int(port)), body, number % 2 == 0, over) for number, body in enumerate(bodies)
+        Client(address, body, number % 2 == 0, over) for number, body in enumerate(bodies)
     ]
     for client in clients:
         client.start()

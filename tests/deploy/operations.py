@@ -150,11 +150,13 @@ def instances(service):
 
 
 def sockets(service):
-    """systemd has the listener, and starts the service for the first connection."""
-    unit = "prefork-server.socket"
+    """systemd has the listeners, and starts the service for the first connection."""
+    unit, path = "prefork-server.socket", "/run/prefork-server-test.sock"
     service.machine.run("systemctl", "stop", UNIT)
     source = service.machine.path(f"/usr/share/doc/prefork-server/examples/{unit}")
     service.write(f"/run/systemd/system/{unit}", source.read_text())
+    more = f"[Socket]\nListenStream={path}\nSocketUser=prefork\nSocketMode=0660\n"
+    service.write(f"/run/systemd/system/{unit}.d/test.conf", more)
     service.machine.run("systemctl", "daemon-reload")
     service.machine.run("systemctl", "start", unit)
     assert service.show("ActiveState") == "inactive"
@@ -162,5 +164,18 @@ def sockets(service):
     # The first request starts it.
     service.case("socket unit: restart x5", restarts, port=80)
     assert service.show("ActiveState") == "active"
+    for name, port in ("TCP", 80), ("Unix", service.machine.path(path)):
+        service.case(f"socket unit, {name}: reload, USR2, restart, stop", each, port=port)
+    assert service.machine.run("stat", "--format", "%U %a", path) == "prefork 660"
     service.machine.run("systemctl", "stop", unit, UNIT)
-    service.machine.path(f"/run/systemd/system/{unit}").unlink()
+    for file in (f"{unit}.d/test.conf", unit):
+        service.machine.path(f"/run/systemd/system/{file}").unlink()
+
+
+def each(service):
+    reload(service)
+    upgrade(service)
+    restart(service)
+    # The next connection starts it again.
+    service.machine.run("systemctl", "stop", UNIT)
+    until("the service", service.is_complete)
