@@ -324,7 +324,7 @@ impl SlotListeners {
             }
             (Address::Unix(_), _) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "it was handed in (LISTEN_FDS)",
+                "it was handed in (LISTEN_FDS); restart the .socket unit that it is of",
             )),
         }
     }

@@ -289,6 +289,30 @@ fn a_listener_that_does_not_listen_is_replaced() {
 }
 
 #[test]
+fn a_unix_listener_of_a_unit_that_was_shut_down_needs_its_unit() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("s");
+    let listener = UnixListener::bind(&path).expect("a new path");
+    let socket = SockRef::from(&listener).try_clone().expect("a descriptor");
+    let inherited = Inherited {
+        activated: vec![Activated {
+            address: Address::Unix(path),
+            listener: listener.into(),
+        }],
+        ..Inherited::default()
+    };
+    let opened = Listeners::open(&Config::default(), NonZeroU16::MIN, inherited);
+    let mut listeners = opened.expect("it listens");
+    socket.shutdown(Shutdown::Both).expect("it listens");
+    let reopened = listeners.reopen();
+    let why = reopened[0].result.as_ref().expect_err("it is the unit's");
+    assert!(
+        why.to_string().contains("restart the .socket unit"),
+        "{why}"
+    );
+}
+
+#[test]
 fn a_listener_that_a_worker_has_changed_is_as_before() {
     let mut listeners = two_slots();
     listeners.defer(|slot| slot == Slot(1));
