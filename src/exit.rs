@@ -1,5 +1,6 @@
 //! What `main` returns, so that a program exits with the documented code.
 
+use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::io::{self, Write};
 use std::iter;
@@ -25,9 +26,9 @@ use crate::error::{BoxError, Error, chain};
 /// }
 /// ```
 ///
-/// Each type of error will do. If an [`Error`] is among the causes of another error, it decides the
-/// code; an error without it has the code 1. So a program with other steps puts them into a
-/// function:
+/// Each type of error will do, also anyhow's. If an [`Error`] is among the causes of another error,
+/// it decides the code, also if a type hides it and has its text; an error without it has the code
+/// 1. So a program with other steps puts them into a function:
 ///
 /// ```no_run
 /// use prefork_server::{BoxError, Exit, Prefork, Response, handler};
@@ -71,11 +72,34 @@ impl Termination for Exit {
     }
 }
 
+thread_local! {
+    /// The text and the exit code of the last error that this thread got from `serve` or `run`.
+    static LAST: RefCell<Option<(String, u8)>> = const { RefCell::new(None) };
+}
+
+/// Keeps the exit code of an error that the program gets. The program may wrap the error in a type
+/// that tells its text only, as anyhow's does.
+pub(crate) fn note(error: &Error) {
+    LAST.set(Some((error.to_string(), error.exit_code())));
+}
+
 /// The exit code of the first [`Error`] among an error and its causes.
 fn code(error: &(dyn StdError + 'static)) -> u8 {
     iter::successors(Some(error), |&error| error.source())
-        .find_map(|error| error.downcast_ref::<Error>())
-        .map_or(1, Error::exit_code)
+        .find_map(code_of_one)
+        .unwrap_or(1)
+}
+
+fn code_of_one(error: &(dyn StdError + 'static)) -> Option<u8> {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return Some(error.exit_code());
+    }
+    let text = error.to_string();
+    LAST.with_borrow(|last| {
+        last.as_ref()
+            .filter(|(said, _)| *said == text)
+            .map(|&(_, code)| code)
+    })
 }
 
 #[cfg(test)]
@@ -83,6 +107,7 @@ mod tests {
     use std::fmt;
 
     use super::*;
+    use crate::{Prefork, Response, Worker, handler};
 
     /// As an app adds what it was about to do.
     #[derive(Debug)]
@@ -98,6 +123,36 @@ mod tests {
         fn source(&self) -> Option<&(dyn StdError + 'static)> {
             Some(&self.0)
         }
+    }
+
+    /// As anyhow wraps an error: it has the text and the causes, and not the type.
+    #[derive(Debug)]
+    struct Wrapped(Error);
+
+    impl fmt::Display for Wrapped {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl StdError for Wrapped {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            self.0.source()
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_server_decides_the_code_also_if_its_type_is_hidden() {
+        let app = async |_: Worker| Ok(handler(async |_| Ok(Response::default())));
+        let refused = || {
+            Prefork::bind("no address")
+                .serve(app)
+                .expect_err("no address")
+        };
+        assert_eq!(code(&Wrapped(refused())), 2);
+        assert_eq!(code(&io::Error::other(refused())), 2);
+        assert_eq!(code(&*BoxError::from(refused().to_string())), 2);
+        assert_eq!(code(&io::Error::other("disk full")), 1);
     }
 
     #[test]

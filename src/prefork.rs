@@ -21,7 +21,7 @@ use crate::http::{Http, IntoService, Tls};
 use crate::worker::Worker;
 use crate::worker::incoming::Incoming;
 use crate::worker::serve::Serving;
-use crate::{admin, master, worker};
+use crate::{admin, exit, master, worker};
 
 /// The builder of a server: settings first, then [`serve`](Self::serve) or [`run`](Self::run).
 ///
@@ -352,10 +352,11 @@ impl Prefork {
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
         let _ended = EndGuard(self.handle()?);
-        match self.processes {
+        let result = match self.processes {
             Processes::ThisOne => self.run_in_process(app),
             Processes::Workers => self.run_in_workers(app),
-        }
+        };
+        result.inspect_err(exit::note)
     }
 
     fn run_in_workers<A>(mut self, app: A) -> Result<(), Error>
