@@ -322,7 +322,7 @@ impl Http {
     /// Limit of bytes of a request's body; `None` for no limit. If `Content-Length` is larger, the
     /// client gets a 413 and no handler is called. If the body turns out to be larger, the handler
     /// gets [`BodyError::TooLarge`](crate::BodyError::TooLarge). If the handler then fails, the
-    /// client gets a 413.
+    /// client gets a 413. Each worker logs the first such request.
     ///
     /// ```
     /// use prefork_server::Http;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http_body_util::{Either, Full, StreamBody};
+use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::Frame;
 use nix::sys::signal::Signal;
-use prefork_server::{Error, Http, Request, Response, TestServer, handler, service_fn};
+use prefork_server::{BoxError, Error, Http, Request, Response, TestServer, handler, service_fn};
 use tracing::Level;
 
 use crate::client::Client;
@@ -19,6 +19,7 @@ use crate::support::Server;
 tests! {
     an_event_of_a_failed_handler_names_the_worker_and_the_request,
     a_wrong_content_length_is_logged_with_its_request,
+    the_first_body_over_the_limit_is_logged,
     a_slow_request_is_logged,
     each_worker_has_a_span_and_the_master_says_that_it_serves,
 }
@@ -130,6 +131,38 @@ fn a_wrong_content_length_is_logged_with_its_request() {
     let expected = ["GET uri=/whole", "DELETE uri=/whole", "GET uri=/pieces"]
         .map(|request| format!("{begin} method={request}"));
     assert_eq!(log.lines()[1..], expected);
+}
+
+fn the_first_body_over_the_limit_is_logged() {
+    let read = async |request: Request| {
+        request.into_body().collect().await?;
+        Ok::<_, BoxError>(Response::default())
+    };
+    for body in [
+        "content-length: 5\r\n\r\n",
+        "transfer-encoding: chunked\r\n\r\n5\r\nmilk.\r\n0\r\n\r\n",
+    ] {
+        let log = Log::default();
+        let http = Http::new().max_body_size(4);
+        let server = log.of_server(|| {
+            TestServer::start_with(move |server| {
+                server
+                    .http(http)
+                    .serve(async move |_worker| Ok(handler(read)))
+            })
+        });
+        for path in ["/first", "/second"] {
+            let mut client = Client::connect(server.address());
+            client.send(&format!("POST {path} HTTP/1.1\r\nhost: x\r\n{body}"));
+            assert!(client.response().head.starts_with("HTTP/1.1 413 "));
+        }
+        server.stop().expect("it drains");
+        let expected = " INFO worker{slot=0 generation=1}: \
+                        request refused: its body is over max_body_size; \
+                        this worker logs more of them as debug \
+                        limit=4 method=POST uri=/first";
+        assert_eq!(log.lines()[1..], [expected]);
+    }
 }
 
 /// No limit is as short as this one, so each request is slow.

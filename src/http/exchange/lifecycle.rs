@@ -25,6 +25,8 @@ use crate::stats::Timing;
 pub(crate) const NOT_FINAL: &str =
     "no response is final with 1xx, but with 101 if the client has offered to switch protocols";
 
+const BODY_OVER_LIMIT: &str = "request refused: its body is over max_body_size";
+
 /// Which side made a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseSource {
@@ -337,10 +339,33 @@ impl Exchange {
     /// `None` if the request's body did not fail.
     fn status_of_failed_body(&self) -> Option<StatusCode> {
         match self.state.body_failure() {
-            BodyFailure::TooLarge => Some(StatusCode::PAYLOAD_TOO_LARGE),
+            BodyFailure::TooLarge => {
+                self.body_is_over_limit();
+                Some(StatusCode::PAYLOAD_TOO_LARGE)
+            }
             BodyFailure::TimedOut => Some(StatusCode::REQUEST_TIMEOUT),
             BodyFailure::Broken => Some(StatusCode::BAD_REQUEST),
             BodyFailure::None => None,
+        }
+    }
+
+    /// The first one of a worker is logged as info: the program may have a higher limit of its
+    /// own, and its author may not know of this one.
+    #[cold]
+    pub(crate) fn body_is_over_limit(&self) {
+        let limit = self.registry.http.max_body_size;
+        let RequestLine { method, target } = &self.line;
+        let request_id = self.request_id();
+        if self.registry.told_of_body_limit.replace(true) {
+            tracing::debug!(limit, %method, uri = %target, request_id, "{BODY_OVER_LIMIT}");
+        } else {
+            tracing::info!(
+                limit,
+                %method,
+                uri = %target,
+                request_id,
+                "{BODY_OVER_LIMIT}; this worker logs more of them as debug"
+            );
         }
     }
 

@@ -142,7 +142,7 @@ where
             exchange.kept = request.body().keep();
         }
         if announced > limit {
-            tracing::debug!(announced, limit, "request refused: its body is too large");
+            exchange.body_is_over_limit();
             return self.refuse(StatusCode::PAYLOAD_TOO_LARGE, request, exchange);
         }
         #[cfg(feature = "http2")]

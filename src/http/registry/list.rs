@@ -44,6 +44,8 @@ pub(crate) struct Registry {
     pub(crate) request_ids: Option<RequestIds>,
     /// Whether requests have ids, or slow ones are logged.
     pub(crate) notes_requests: bool,
+    /// Whether the log has a request whose body was over the limit.
+    pub(crate) told_of_body_limit: Cell<bool>,
     #[cfg(feature = "http2")]
     pub(crate) buffered_for_http2: Cell<usize>,
     #[cfg(feature = "http2")]
@@ -85,6 +87,7 @@ impl Registry {
             timeouts: Timeouts::new(&http),
             request_ids: http.request_ids.then(RequestIds::new),
             notes_requests: http.request_ids || http.slow_request.is_some(),
+            told_of_body_limit: Cell::new(false),
             http,
             mode: Cell::new(Mode::Serving),
             handovers: Handovers::default(),
