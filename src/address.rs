@@ -192,6 +192,13 @@ impl From<SocketAddr> for Address {
     }
 }
 
+/// As warp takes an address.
+impl From<([u8; 4], u16)> for Address {
+    fn from(address: ([u8; 4], u16)) -> Self {
+        Self::Tcp(address.into())
+    }
+}
+
 impl TryFrom<&str> for Address {
     type Error = AddressError;
 
@@ -390,6 +397,8 @@ mod tests {
         }
         let error = Address::try_from(("no such host", 80)).unwrap_err();
         assert_eq!(error.text, "no such host:80");
+        let address = Address::from(([127, 0, 0, 1], 80));
+        assert_eq!(address.to_string(), "127.0.0.1:80");
     }
 
     #[test]
