@@ -43,6 +43,7 @@ use crate::http::exchange::tower::{TowerService, with_connect_info};
             `tower` a tower service that is `Clone`, such as axum's `Router`",
     note = "it takes a `prefork_server::Request`, and its error converts into \
             `prefork_server::BoxError`, as the error of its response's body does",
+    note = "its request is that of `http` 1: axum 0.7, hyper 1, tonic 0.12, warp 0.4 or newer",
     note = "an axum `Router<S>` still needs its state: `router.with_state(..)` gives it, and \
             `.into_make_service()` is not called",
     note = "for a tower service, `Ok(prefork_server::tower_service(service))` makes the compiler \
