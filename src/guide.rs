@@ -63,6 +63,10 @@ pub mod tuning {}
 #[doc = include_str!("guide/sizing.md")]
 pub mod sizing {}
 
+#[cfg(feature = "tower")]
+#[doc = include_str!("guide/from_tokio.md")]
+pub mod from_tokio {}
+
 #[doc = include_str!("guide/from_fasthttp.md")]
 pub mod from_fasthttp {}
 

@@ -47,7 +47,10 @@
 //! Master and workers log by the `tracing` facade, and the program chooses the subscriber. Install
 //! it in `main` before [`Prefork::serve`], so that each process has it:
 //! `tracing_subscriber::fmt().init()`. Without a subscriber nothing is logged: not that the
-//! server serves, and not why a handler's response was 500.
+//! server serves, and not why a handler's response was 500. A program with a logger of the crate
+//! `log`, such as env_logger, gets these lines by a feature of tracing; its own dependencies need
+//! `tracing = { version = "0.1", features = ["log"] }`. There the span of each worker is a line
+//! too, at the level of errors: `worker; slot=0 generation=1`. It is no error.
 //!
 //! The master has one thread, which writes each line itself. So a subscriber whose writer blocks
 //! stops the master for as long: no worker is replaced and no signal is heard while the reader of a
@@ -58,7 +61,8 @@
 //! - `log_internal_errors(false)`;
 //! - a writer that drops lines rather than wait, such as tracing-appender's `non_blocking` in its
 //!   lossy form, which is the default. Each process starts its thread, because each process runs
-//!   the code before [`Prefork::serve`].
+//!   the code before [`Prefork::serve`]. Its guard writes the last lines when it is dropped, so a
+//!   worker drops it [at the exit](Worker::at_exit): it never comes to the end of `main`.
 //!
 //! The binary does both, and the log says how many lines were dropped.
 //!
@@ -92,9 +96,9 @@
 //!   debuggers. The page [`guide::testing`] has both, and tests with real workers.
 //!
 //! The [`guide`] has one page for each further subject: the options of the binary, HTTPS,
-//! upgrades, tuning, load balancers, init systems, tables for those who come from
-//! fasthttp/prefork, forker, gunicorn and nginx, and the design. The README has the signals and
-//! the exit codes.
+//! upgrades, tuning, load balancers, init systems, tables for those who come from a server in one
+//! tokio process, fasthttp/prefork, forker, gunicorn and nginx, and the design. The README has the
+//! signals and the exit codes.
 //!
 //! # Features
 //!
