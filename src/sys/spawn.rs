@@ -45,7 +45,10 @@ enum Session {
 /// controlling terminal, and gets `SIGTERM` when this thread ends (prctl(2), `PR_SET_PDEATHSIG`).
 pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> {
     let master = Pid::this();
-    let last = last_open()?;
+    let last = match knows_close_on_exec() {
+        true => None,
+        false => Some(last_open()?),
+    };
     command.stdin(Stdio::null());
     let (name, inherited) = before_main::variable(Owner::ChildOf(master), &inherit.fds);
     command.env(name, inherited);
@@ -64,7 +67,12 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
 }
 
 /// Runs in the new process before exec.
-fn prepare(master: Pid, last: RawFd, session: Session, inherit: &Inherit) -> io::Result<()> {
+fn prepare(
+    master: Pid,
+    last: Option<RawFd>,
+    session: Session,
+    inherit: &Inherit,
+) -> io::Result<()> {
     close_all_on_exec(last)?;
     if session == Session::New {
         setsid()?;
@@ -94,21 +102,13 @@ fn prepare(master: Pid, last: RawFd, session: Session, inherit: &Inherit) -> io:
 
 /// Marks every descriptor from [`FIRST`] on as close-on-exec, also those that other code of the
 /// program opened without that flag.
-fn close_all_on_exec(last: RawFd) -> io::Result<()> {
-    // SAFETY: close_range(2) takes three integers; with CLOSE_RANGE_CLOEXEC it closes nothing now.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            FIRST as libc::c_uint,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
+///
+/// Linux 5.10 does not know the flag. There this marks them one by one: up to `last`, the highest
+/// that is open, not up to the limit, which may be 1,000,000,000.
+fn close_all_on_exec(last: Option<RawFd>) -> io::Result<()> {
+    let Some(last) = last else {
+        return close_range_on_exec(FIRST.unsigned_abs()).map_err(io::Error::from);
     };
-    if result == 0 {
-        return Ok(());
-    }
-    // Linux 5.10 does not know the flag, so this marks them one by one: up to the highest that is
-    // open, not up to the limit, which may be 1,000,000,000.
     for fd in FIRST..=last {
         // SAFETY: the borrow is used for one fcntl(2); a number that is not open gives EBADF.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -118,6 +118,27 @@ fn close_all_on_exec(last: RawFd) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the kernel can mark descriptors as close-on-exec in one call. To find the highest one
+/// takes long if there are many.
+fn knows_close_on_exec() -> bool {
+    // No descriptor has so high a number.
+    close_range_on_exec(libc::c_uint::MAX).is_ok()
+}
+
+/// Marks the descriptors from this number on as close-on-exec.
+fn close_range_on_exec(first: libc::c_uint) -> nix::Result<()> {
+    // SAFETY: close_range(2) takes three integers; with CLOSE_RANGE_CLOEXEC it closes nothing now.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    Errno::result(result).map(drop)
 }
 
 /// Whether this process may have a controlling terminal. `ENXIO` proves that it has none (tty(4)).
