@@ -87,7 +87,7 @@ impl Listeners {
                 bound.set_use(used_for, &mut news);
             }
             warn_of_redirects_not_passed(&left, config);
-            return (Self::new(left, inboxes, config), news);
+            return (Self::new(left, inboxes, config).mended(), news);
         }
         for (address, used_for) in config.wanted() {
             let same = left
@@ -113,7 +113,7 @@ impl Listeners {
             tracing::warn!(%address, "not in the settings any more; served until the end");
         }
         bound.extend(left);
-        (Self::new(bound, inboxes, config), news)
+        (Self::new(bound, inboxes, config).mended(), news)
     }
 
     fn new(bound: Vec<Bound>, inboxes: Vec<Inbox>, config: &Config) -> Self {
@@ -127,30 +127,41 @@ impl Listeners {
         };
         for bound in &listeners.bound {
             for (index, listener) in (0..).zip(bound.listeners.all()) {
-                listeners.mend_one(bound, listener, Slot(index));
+                listeners.defer_one(bound, listener, Slot(index));
             }
         }
         listeners
+    }
+
+    /// For listeners that are not new.
+    fn mended(self) -> Self {
+        for slot in 0..self.slots().max(1) {
+            self.mend(Slot(slot));
+        }
+        self
     }
 
     /// Gives the slot's listeners their backlog and options, which a worker may have changed.
     fn mend(&self, slot: Slot) {
         for bound in &self.bound {
             if let Some(listener) = bound.listeners.of(slot) {
+                self.defer_one(bound, listener, slot);
                 self.mend_one(bound, listener, slot);
             }
         }
     }
 
-    fn mend_one(&self, bound: &Bound, listener: &OwnedFd, slot: Slot) {
+    fn defer_one(&self, bound: &Bound, listener: &OwnedFd, slot: Slot) {
         let all_defer = self.defer_accept == DeferAccept::On;
-        let address = &bound.address;
         // By default, listeners of the service manager's units stay as they are.
-        if bound.asked.is_none() && !all_defer {
-            return;
+        if bound.asked.is_some() || all_defer {
+            let deferred = all_defer || self.deferred.contains(&slot);
+            set_defer_accept(&bound.address, listener, deferred);
         }
-        let deferred = all_defer || self.deferred.contains(&slot);
-        set_defer_accept(address, listener, deferred);
+    }
+
+    fn mend_one(&self, bound: &Bound, listener: &OwnedFd, slot: Slot) {
+        let address = &bound.address;
         // If the socket is not bound, listen(2) binds it to another port.
         if bound.asked.is_none() || bound.is_closed(slot) {
             return;
@@ -226,6 +237,7 @@ impl Listeners {
             );
         }
         let activated = std::mem::take(&mut inherited.activated);
+        let is_any_stored = !inherited.stored.is_empty();
         let bound = if activated.is_empty() {
             check_distinct(config)?;
             let open = |wanted| Bound::open(wanted, config, &mut inherited);
@@ -243,6 +255,9 @@ impl Listeners {
             bound
         };
         let mut listeners = Self::new(bound, Vec::new(), config);
+        if is_any_stored {
+            listeners = listeners.mended();
+        }
         let last = slots.get().max(listeners.slots()) - 1;
         listeners.ensure(Slot(last))?;
         Ok(listeners)

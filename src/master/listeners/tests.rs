@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use socket2::SockRef;
 
 use super::*;
-use crate::master::init::inherited::Activated;
+use crate::master::init::inherited::{Activated, Stored};
 use crate::sys::listener::tests::until_closed;
 
 const ROUNDS: usize = 2000;
@@ -328,6 +328,35 @@ fn a_listener_that_a_worker_has_changed_is_as_before() {
     }
     listeners.defer(|_| false);
     assert_eq!(queued(&listeners, 100).iter().sum::<usize>(), 100);
+}
+
+#[test]
+fn a_listener_that_an_earlier_master_has_left_is_as_a_new_one() {
+    let asked = "127.0.0.1:0".parse().expect("an address");
+    let listener = listener::tcp(asked, Reuse::First, 8).expect("a free port");
+    let Address::Tcp(address) = listener::address(&listener).expect("bound") else {
+        panic!("a TCP address")
+    };
+    let copy = SockRef::from(&listener).try_clone().expect("a descriptor");
+    copy.set_tcp_nodelay(false).expect("a socket");
+    let scope = ListenerScope::Slot(Slot(0));
+    let name = Name { asked, scope };
+    let stored = Stored {
+        name,
+        address,
+        listener,
+    };
+    let inherited = Inherited {
+        stored: vec![stored],
+        ..Inherited::default()
+    };
+    let config = Config {
+        addresses: vec![asked.into()],
+        ..Config::default()
+    };
+    let opened = Listeners::open(&config, NonZeroU16::MIN, inherited);
+    assert_eq!(opened.expect("it listens").addresses(), [address.into()]);
+    assert!(copy.tcp_nodelay().expect("a socket"));
 }
 
 /// How many of two masters that open `address` at the same moment get it: the most and the least in
