@@ -74,7 +74,7 @@ impl Session {
     ) -> io::Result<Decrypted> {
         match self {
             Self::Own(own) => own.decrypt(bytes, put, output),
-            Self::Taken(taken) => taken.decrypt(bytes, put),
+            Self::Taken(taken) => taken.decrypt(bytes, put, output),
         }
     }
 

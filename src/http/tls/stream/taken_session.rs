@@ -18,6 +18,9 @@ const UPDATE_NOT_REQUESTED: &[u8] = &[24, 0, 0, 1, 0];
 const UPDATE_REQUESTED: &[u8] = &[24, 0, 0, 1, 1];
 const UPDATE_HEADER: &[u8] = &[24, 0, 0, 1];
 
+/// The type of the message by which a client of TLS 1.2 asks for another handshake (RFC 5246 7.4).
+const CLIENT_HELLO: u8 = 1;
+
 /// The level of an alert that is no error in TLS 1.2.
 const WARNING: u8 = 1;
 
@@ -36,6 +39,7 @@ pub(crate) struct TakenSession {
     owes_update: bool,
     /// The records since the last data.
     without_data: u32,
+    renegotiation: Renegotiation,
     /// The session has failed, and the client gets this alert.
     alert: Option<Alert>,
     info: TlsInfo,
@@ -48,6 +52,15 @@ pub(super) struct SessionParts {
     pub(super) sent: TrafficRecord,
     /// What was agreed on.
     pub(super) info: TlsInfo,
+}
+
+/// Whether the client of TLS 1.2 has asked for another handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renegotiation {
+    NotAsked,
+    /// It has got an alert, and the session goes on (RFC 5246 7.2.2). Each further request would
+    /// add another one to the output, so it ends the session, as with rustls.
+    Refused,
 }
 
 /// Why a session fails.
@@ -76,6 +89,7 @@ impl TakenSession {
             begun: Vec::new(),
             owes_update: false,
             without_data: 0,
+            renegotiation: Renegotiation::NotAsked,
             alert: None,
             info,
         }
@@ -98,8 +112,13 @@ impl TakenSession {
         }
     }
 
-    pub(super) fn decrypt(&mut self, bytes: &mut [u8], put: Put<'_>) -> io::Result<Decrypted> {
-        self.open_all(bytes, put).map_err(|failure| {
+    pub(super) fn decrypt(
+        &mut self,
+        bytes: &mut [u8],
+        put: Put<'_>,
+        output: &mut Output,
+    ) -> io::Result<Decrypted> {
+        self.open_all(bytes, put, output).map_err(|failure| {
             if let Failure::Wrong(alert) = failure {
                 self.alert = Some(alert);
             }
@@ -107,7 +126,12 @@ impl TakenSession {
         })
     }
 
-    fn open_all(&mut self, bytes: &mut [u8], put: Put<'_>) -> Result<Decrypted, Failure> {
+    fn open_all(
+        &mut self,
+        bytes: &mut [u8],
+        put: Put<'_>,
+        output: &mut Output,
+    ) -> Result<Decrypted, Failure> {
         let mut used = 0;
         while let Some(len) = record_len(&bytes[used..]) {
             // Bytes that are no record have no length, so none is waited for.
@@ -120,7 +144,7 @@ impl TakenSession {
             let Some(record) = bytes.get_mut(used..used + len) else {
                 break;
             };
-            match self.open(record)? {
+            match self.open(record, output)? {
                 Opened::Data(data @ [_, ..]) => {
                     self.without_data = 0;
                     put(data);
@@ -138,9 +162,18 @@ impl TakenSession {
         Ok(Decrypted::Used(used))
     }
 
-    fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<Opened<'a>, Failure> {
+    fn open<'a>(
+        &mut self,
+        record: &'a mut [u8],
+        output: &mut Output,
+    ) -> Result<Opened<'a>, Failure> {
         let (kind, content) = self.received.open(record).map_err(Failure::Wrong)?;
         let wrong = match (kind, content) {
+            (HANDSHAKE, hello) if self.received.is_tls12() && self.may_refuse(hello) => {
+                self.renegotiation = Renegotiation::Refused;
+                self.send(Alert::NoRenegotiation, output);
+                return Ok(Opened::Nothing);
+            }
             (HANDSHAKE, part @ [_, ..]) => return self.take_update(part),
             // No other record may come within the message (RFC 8446 5.1).
             _ if !self.begun.is_empty() => Alert::UnexpectedMessage,
@@ -158,6 +191,17 @@ impl TakenSession {
             _ => Alert::UnexpectedMessage,
         };
         Err(Failure::Wrong(wrong))
+    }
+
+    /// Whether this is the client's first request for another handshake, and whole.
+    fn may_refuse(&self, message: &[u8]) -> bool {
+        let is_whole = match *message {
+            [CLIENT_HELLO, a, b, c, ref hello @ ..] => {
+                u32::from_be_bytes([0, a, b, c]) as usize == hello.len()
+            }
+            _ => false,
+        };
+        is_whole && self.renegotiation == Renegotiation::NotAsked
     }
 
     /// Takes a key update, which may come in several records (RFC 8446 5.1).

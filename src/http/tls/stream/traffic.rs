@@ -47,13 +47,14 @@ pub(super) enum Alert {
     RecordOverflow = 22,
     DecodeError = 50,
     InternalError = 80,
+    NoRenegotiation = 100,
 }
 
 impl Alert {
     /// Its level: warning or fatal.
     pub(super) fn level(self) -> u8 {
         match self {
-            Self::CloseNotify => 1,
+            Self::CloseNotify | Self::NoRenegotiation => 1,
             _ => 2,
         }
     }

@@ -13,7 +13,7 @@ use crate::http::tls::crypto::provider;
 use crate::http::tls::stream::input::HEADER;
 use crate::http::tls::stream::output::Output;
 use crate::http::tls::stream::taken_session::TakenSession;
-use crate::http::tls::stream::traffic::{APPLICATION_DATA, HANDSHAKE};
+use crate::http::tls::stream::traffic::{ALERT, APPLICATION_DATA, HANDSHAKE};
 use crate::http::tls::stream::wire::{
     ALL, Pair, Wire, client_config, server_config, server_config_of_suite,
 };
@@ -161,7 +161,7 @@ impl KeyLog for ClientSecret {
     }
 }
 
-/// What another implementation of TLS 1.3 sends, record by record.
+/// What another implementation of TLS sends, record by record.
 struct Records {
     pair: Pair,
     sent: Traffic,
@@ -243,6 +243,29 @@ fn a_key_update_is_refused_if_other_bytes_come_within_it_or_with_it() {
             assert!(is_sent || !has_moved, "{next:?}");
         }
     }
+}
+
+/// As with rustls' own session (RFC 5246 7.2.2).
+#[test]
+fn a_client_that_asks_for_another_handshake_learns_once_that_there_is_none() {
+    let mut pair = Pair::opened(&TLS12);
+    let terms = pair.terms();
+    let detached = pair.server.detach(&terms).expect("it can move");
+    let keys: SessionRecord = codec::from_bytes(&detached.session).expect("it is whole");
+    pair.server = TlsStream::attach(detached, &terms).expect("it is valid");
+    let suite = pair.client.negotiated_cipher_suite().expect("it is open");
+    let [sent, received] = [keys.received, keys.sent].map(|keys| Traffic::new(suite, keys));
+    let mut received = received.expect("they are the server's");
+    let sent = sent.expect("they are the server's");
+    let mut records = Records { pair, sent };
+    let hello = [1, 0, 0, 2, 3, 3];
+    assert!(records.send(HANDSHAKE, &hello).is_pending());
+    let mut alert: Vec<u8> = records.pair.net.borrow_mut().down.drain(..).collect();
+    assert_eq!(received.open(&mut alert), Ok((ALERT, &[1, 100][..])));
+    let read = records.send(APPLICATION_DATA, b"data");
+    assert!(matches!(&read, Poll::Ready(Ok(bytes)) if bytes == b"data"));
+    let again = records.send(HANDSHAKE, &hello);
+    assert!(matches!(again, Poll::Ready(Err(_))), "{again:?}");
 }
 
 #[test]
@@ -369,7 +392,7 @@ fn passed(from: &mut TakenSession, to: &mut TakenSession, bytes: &[u8]) -> io::R
     let (_, len) = from.encrypt(&[IoSlice::new(bytes)], &mut out)?;
     let mut read = Vec::new();
     let put = &mut |plain: &[u8]| read.extend_from_slice(plain);
-    to.decrypt(&mut out[..len], put)?;
+    to.decrypt(&mut out[..len], put, &mut Output::default())?;
     Ok(read)
 }
 
@@ -426,7 +449,8 @@ fn a_client_learns_that_tls_1_2_has_used_up_a_key() {
     // Three records.
     assert!(matches!(pair.write(&[7; 40_000]), Poll::Ready(Err(_))));
     let mut bytes: Vec<u8> = pair.net.borrow_mut().down.drain(..).collect();
-    let read = client.decrypt(&mut bytes, &mut |_| unreachable!("no data"));
+    let put = &mut |_: &[u8]| unreachable!("no data");
+    let read = client.decrypt(&mut bytes, put, &mut Output::default());
     let alert = read.err().expect("an alert").to_string();
     assert!(alert.ends_with(" alert 80"), "{alert}");
 }
@@ -441,7 +465,11 @@ fn a_number_of_another_worker_that_has_no_next_one_ends_the_session() {
             .chain([0; 17])
             .collect::<Vec<u8>>();
         let mut output = Output::default();
-        assert!(server.decrypt(&mut record, &mut |_| {}).is_err());
+        assert!(
+            server
+                .decrypt(&mut record, &mut |_| {}, &mut output)
+                .is_err()
+        );
         server.last_words(&mut output);
         server.close(&mut output);
         assert!(output.is_empty(), "no alert can be encrypted");
