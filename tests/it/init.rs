@@ -1,17 +1,16 @@
 //! The service manager: notifications to it, listeners from it, and the workers' user.
 
-use std::io::{ErrorKind, IoSliceMut};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::io::IoSliceMut;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{self, UnixDatagram};
 use std::process::{Command, Stdio};
 
 use nix::cmsg_space;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::unistd::{Pid, User, close, geteuid};
-use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::client::{Client, get};
@@ -26,11 +25,6 @@ tests! {
     listeners_of_another_process_are_ignored,
     a_descriptor_that_is_no_listener_is_refused_by_its_number,
     descriptors_that_were_not_handed_in_are_not_taken,
-    listeners_that_the_manager_keeps_come_back_with_their_queues,
-    a_store_that_is_too_small_is_logged_once,
-    a_kept_listener_of_an_address_that_is_not_configured_is_closed,
-    an_address_is_free_although_the_manager_still_has_the_old_listener,
-    a_kept_listener_that_does_not_listen_at_its_address_is_replaced,
     workers_run_as_the_configured_user,
     a_program_that_the_user_may_not_execute_is_named,
     workers_run_as_root_only_if_the_option_names_root,
@@ -206,123 +200,6 @@ fn descriptors_that_were_not_handed_in_are_not_taken() {
     }
 }
 
-fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
-    let manager = Manager::new();
-    let mut command = respond(&["--workers", "2"]);
-    command
-        .env("NOTIFY_SOCKET", manager.path())
-        .env("FDSTORE", "8");
-    let mut server = Server::spawn(&mut command);
-    let address = server.address();
-    let (first, second) = (manager.hear(), manager.hear());
-    assert_eq!(
-        first,
-        "FDSTORE=1\nFDPOLL=0\nFDNAME=prefork-server/slot-0/127.0.0.1,0\nfds=1"
-    );
-    assert_eq!(
-        second,
-        "FDSTORE=1\nFDPOLL=0\nFDNAME=prefork-server/slot-1/127.0.0.1,0\nfds=1"
-    );
-    manager.hear_until("READY=1");
-    server.signal(Signal::SIGTTIN);
-    let third = manager.hear_until("FDSTORE=1");
-    assert!(third.contains("slot-2/127.0.0.1,0"), "{third}");
-    kill(server.pid, Signal::SIGKILL).expect("it lives");
-    server.end();
-
-    // The manager's listeners, and a client that connected while no server ran.
-    let kept = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None).expect("a socket");
-    kept.set_reuse_address(true).expect("an option");
-    kept.set_reuse_port(true).expect("an option");
-    kept.bind(&address.into()).expect("the address is free");
-    kept.listen(128).expect("it is bound");
-    let mut client = Client::connect(address);
-    client.ask("/");
-    let name = "prefork-server/slot-2/127.0.0.1,0";
-    let arguments = ["--workers", "1", "--worker-header"];
-    let mut command = activated(&respond(&arguments), "$$", name);
-    let mut server = Server::spawn_with_input(&mut command, input(kept));
-    assert_eq!(server.wait("resized")["workers"], 1);
-    assert_eq!(server.address(), address, "the port of the first server");
-    // Slot 2 does not exist any more: slot 0 accepts from its listener.
-    assert_eq!(client.response().body, "hi");
-    until(|| server.workers().len() == 1);
-    for _ in 0..50 {
-        assert_eq!(get(address, "/").worker("slot"), 0);
-    }
-}
-
-fn a_store_that_is_too_small_is_logged_once() {
-    let manager = Manager::new();
-    let mut command = respond(&["--workers", "3"]);
-    command
-        .env("NOTIFY_SOCKET", manager.path())
-        .env("FDSTORE", "1");
-    let mut server = Server::spawn(&mut command);
-    server.address();
-    let log = server.log();
-    assert_eq!(
-        log.matches("raise FileDescriptorStoreMax").count(),
-        1,
-        "{log}"
-    );
-}
-
-fn a_kept_listener_of_an_address_that_is_not_configured_is_closed() {
-    let manager = Manager::new();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let name = format!("prefork-server/shared/127.0.0.1,{}", address.port());
-    let mut command = activated(&respond(&[]), "$$", &name);
-    command.env("NOTIFY_SOCKET", manager.path());
-    let mut server = Server::spawn_with_input(&mut command, input(listener));
-    drop(command);
-    assert_eq!(manager.hear(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
-    assert_ne!(server.address(), address);
-    let refused = Client::try_connect(address)
-        .map(drop)
-        .expect_err("the listener is closed");
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-}
-
-/// From all interfaces to one, on the same port.
-fn an_address_is_free_although_the_manager_still_has_the_old_listener() {
-    let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
-    let port = listener.local_addr().expect("bound").port();
-    let wanted = SocketAddr::from(([127, 0, 0, 1], port));
-    let name = format!("prefork-server/shared/0.0.0.0,{port}");
-    let mut command = activated(&respond(&["--listen", &wanted.to_string()]), "$$", &name);
-    let mut server = Server::spawn_with_input(&mut command, input(copy(&listener)));
-    assert_eq!(server.addresses()[1], wanted.to_string());
-    assert_eq!(get(wanted, "/").body, "hi");
-}
-
-/// The manager still has it, and a socket without `SO_REUSEADDR` keeps its address.
-fn a_kept_listener_that_does_not_listen_at_its_address_is_replaced() {
-    let bound = || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None).expect("a socket");
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        socket.bind(&any.into()).expect("a free port");
-        socket
-    };
-    let elsewhere = bound();
-    elsewhere.listen(8).expect("it is bound");
-    for (kept, host) in [(bound(), "127.0.0.1"), (elsewhere, "127.0.0.2")] {
-        let local = kept.local_addr().expect("bound").as_socket();
-        let port = local.expect("a TCP address").port();
-        let name = format!("prefork-server/slot-0/{host},{port}");
-        let wanted = format!("{host}:{port}");
-        let manager = Manager::new();
-        let mut command = activated(&respond(&["--listen", &wanted]), "$$", &name);
-        command.env("NOTIFY_SOCKET", manager.path());
-        let mut server = Server::spawn_with_input(&mut command, input(kept));
-        assert_eq!(manager.hear(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
-        assert_eq!(server.addresses()[1], wanted);
-        let address = wanted.parse().expect("an address");
-        assert_eq!(get(address, "/").body, "hi");
-    }
-}
-
 /// Only root can test it. For another user the test expects the server's refusal.
 fn workers_run_as_the_configured_user() {
     if !geteuid().is_root() {
@@ -407,7 +284,7 @@ fn workers_run_as_root_only_if_the_option_names_root() {
 }
 
 /// The binary on a port of the kernel's choice, with its announce stream on standard output.
-fn respond(arguments: &[&str]) -> Command {
+pub(crate) fn respond(arguments: &[&str]) -> Command {
     let mut command = binary();
     command
         // Root must set the user if a manager passes the listeners.
@@ -449,18 +326,18 @@ pub(crate) fn input(descriptor: impl Into<OwnedFd>) -> Stdio {
     descriptor.into().into()
 }
 
-fn copy(listener: &TcpListener) -> TcpListener {
+pub(crate) fn copy(listener: &TcpListener) -> TcpListener {
     listener.try_clone().expect("a descriptor is free")
 }
 
 /// A service manager's end of the notify socket.
-struct Manager {
+pub(crate) struct Manager {
     socket: UnixDatagram,
     dir: TempDir,
 }
 
 impl Manager {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = UnixDatagram::bind(dir.path().join("notify")).expect("a new path");
         socket
@@ -469,12 +346,12 @@ impl Manager {
         Self { socket, dir }
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    pub(crate) fn path(&self) -> std::path::PathBuf {
         self.dir.path().join("notify")
     }
 
     /// The next message. Its descriptors are counted and closed, as by a manager without a store.
-    fn hear(&self) -> String {
+    pub(crate) fn hear(&self) -> String {
         let mut bytes = [0; 4096];
         let mut control = cmsg_space!([i32; 8]);
         let mut slices = [IoSliceMut::new(&mut bytes)];
@@ -499,7 +376,7 @@ impl Manager {
     }
 
     /// All messages up to the first that begins with `wanted`.
-    fn hear_until(&self, wanted: &str) -> String {
+    pub(crate) fn hear_until(&self, wanted: &str) -> String {
         let mut said = String::new();
         loop {
             let message = self.hear();

@@ -66,6 +66,7 @@ mod scoreboard;
 mod signals;
 mod startup;
 mod status;
+mod store;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
@@ -136,6 +137,7 @@ const MODULES: &[&[Test]] = &[
     signals::TESTS,
     startup::TESTS,
     status::TESTS,
+    store::TESTS,
     #[cfg(feature = "tls")]
     tls::TESTS,
     #[cfg(feature = "tls")]

@@ -17,7 +17,7 @@ use http::{HeaderName, HeaderValue};
 /// The most names.
 const NAMES_MAX: usize = 64;
 
-/// The most values of one name. So a field whose values are all different takes no room from others.
+/// The most values of one name. So a field with many different values takes no room from others.
 const VALUES_MAX: usize = 16;
 
 /// A longer name or value stays where it is.
