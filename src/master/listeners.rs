@@ -125,20 +125,22 @@ impl Listeners {
             deferred: BTreeSet::new(),
             unix: access(config),
         };
-        for bound in &listeners.bound {
-            for (index, listener) in (0..).zip(bound.listeners.all()) {
-                listeners.defer_one(bound, listener, Slot(index));
-            }
-        }
+        listeners.for_each(Self::defer_one);
         listeners
     }
 
     /// For listeners that are not new.
     fn mended(self) -> Self {
-        for slot in 0..self.slots().max(1) {
-            self.mend(Slot(slot));
-        }
+        self.for_each(Self::mend_one);
         self
+    }
+
+    fn for_each(&self, act: fn(&Self, &Bound, &OwnedFd, Slot)) {
+        for bound in &self.bound {
+            for (index, listener) in (0..).zip(bound.listeners.all()) {
+                act(self, bound, listener, Slot(index));
+            }
+        }
     }
 
     /// Gives the slot's listeners their backlog and options, which a worker may have changed.
