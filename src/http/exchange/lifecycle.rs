@@ -273,7 +273,7 @@ impl Exchange {
         let statuses = [StatusCode::BAD_REQUEST, StatusCode::INTERNAL_SERVER_ERROR];
         if statuses.contains(&head.status)
             && source == ResponseSource::Handler
-            && let Some(status) = self.status_of_failed_body()
+            && let Some(status) = self.note_failed_body()
         {
             head.status = status;
         }
@@ -328,7 +328,7 @@ impl Exchange {
         let error = without_wrappers(error);
         let RequestLine { method, target } = &self.line;
         let request_id = self.request_id();
-        let Some(status) = self.status_of_failed_body() else {
+        let Some(status) = self.note_failed_body() else {
             tracing::warn!(error, %method, uri = %target, request_id, "handler failed");
             return StatusCode::INTERNAL_SERVER_ERROR;
         };
@@ -336,8 +336,8 @@ impl Exchange {
         status
     }
 
-    /// `None` if the request's body did not fail.
-    fn status_of_failed_body(&self) -> Option<StatusCode> {
+    /// The status of a request whose body failed, else `None`. Logs it if the limit was the cause.
+    fn note_failed_body(&self) -> Option<StatusCode> {
         match self.state.body_failure() {
             BodyFailure::TooLarge => {
                 self.body_is_over_limit();
