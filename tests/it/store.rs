@@ -19,12 +19,7 @@ tests! {
 }
 
 fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
-    let manager = Manager::new();
-    let mut command = respond(&["--workers", "2"]);
-    command
-        .env("NOTIFY_SOCKET", manager.path())
-        .env("FDSTORE", "8");
-    let mut server = Server::spawn(&mut command);
+    let (manager, mut server) = storing("2", "8");
     let address = server.address();
     let (first, second) = (manager.hear(), manager.hear());
     assert_eq!(
@@ -65,12 +60,7 @@ fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
 }
 
 fn a_store_that_is_too_small_is_logged_once() {
-    let manager = Manager::new();
-    let mut command = respond(&["--workers", "3"]);
-    command
-        .env("NOTIFY_SOCKET", manager.path())
-        .env("FDSTORE", "1");
-    let mut server = Server::spawn(&mut command);
+    let (_manager, mut server) = storing("3", "1");
     server.address();
     let log = server.log();
     assert_eq!(
@@ -133,4 +123,15 @@ fn a_kept_listener_that_does_not_listen_at_its_address_is_replaced() {
         let address = wanted.parse().expect("an address");
         assert_eq!(get(address, "/").body, "hi");
     }
+}
+
+/// A server with so many workers, and its manager, which keeps at most `max` listeners.
+fn storing(workers: &str, max: &str) -> (Manager, Server) {
+    let manager = Manager::new();
+    let mut command = respond(&["--workers", workers]);
+    command
+        .env("NOTIFY_SOCKET", manager.path())
+        .env("FDSTORE", max);
+    let server = Server::spawn(&mut command);
+    (manager, server)
 }
