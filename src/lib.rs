@@ -201,6 +201,7 @@
 //! | `Terms` | what a server agrees on in TLS |
 //! | `Announced` | the limits that the server tells each HTTP/2 client first |
 //! | `HeadCache`, `CachedHead` | the last request head of a connection, parsed |
+//! | `Permanent` | the names and values of fields that are never freed |
 //! | `DropNotice` | marks in the state that a stream was dropped |
 //! | `KeptBody`, `KeptBodies` | what comes of a request in HTTP/2 after its response |
 //! | `ResponseSource` | whether the handler or the server made a response |

@@ -316,7 +316,7 @@ fn has_none_before(status: &Status, generation: Generation) -> bool {
     workers.all(|worker| worker.worker.generation >= generation)
 }
 
-/// The process that serves the slot alone, or why there is none.
+/// The pid of the worker that serves the slot alone. The error says why no worker does.
 pub(crate) fn serving(status: &Status, slot: Slot) -> Result<u32, String> {
     if slot.0 >= status.workers {
         let there_are = match status.workers.saturating_sub(1) {

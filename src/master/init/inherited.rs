@@ -125,9 +125,8 @@ impl Inherited {
 
     /// Closes stored listeners whose addresses are not wanted any more, or all if there are
     /// activated ones. Returns the names that the manager should forget, also those of listeners
-    /// that are of no use. It closes its copies some
-    /// time after it has forgotten them (systemd: in another thread), and the new addresses may be
-    /// on the same port.
+    /// that are of no use. The manager closes its copies some time after it has forgotten them
+    /// (systemd: in another thread), and the new addresses may be on the same port.
     pub(crate) fn give_up_all_but(&mut self, wanted: &[Address]) -> Vec<String> {
         let activated = !self.activated.is_empty();
         let mut names = std::mem::take(&mut self.given_up);
