@@ -2,6 +2,7 @@
 //! accept from them.
 
 pub(crate) mod harm;
+mod joining;
 pub(crate) mod unix;
 
 use std::io;
@@ -51,24 +52,9 @@ pub(crate) fn tcp(address: SocketAddr, reuse: Reuse, backlog: u32) -> io::Result
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempt < LISTEN_ATTEMPTS => {
                 attempt += 1;
             }
-            Ok(listener) if reuse == Reuse::First => return joinable(listener, backlog),
+            Ok(listener) if reuse == Reuse::First => return joining::joinable(listener, backlog),
             done => return done,
         }
-    }
-}
-
-/// Linux lets other listeners join a group whose first one got its option after bind(2). gVisor
-/// (runsc 20260905) does not, so there the first one makes room for one that has the option before.
-/// Another server cannot join that group either, unless both start at the same time.
-fn joinable(first: OwnedFd, backlog: u32) -> io::Result<OwnedFd> {
-    let address = SockRef::from(&first).local_addr()?;
-    let address = address.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
-    match bound(address, Reuse::Join) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            drop(first);
-            listening(bound(address, Reuse::Join)?, Reuse::Join, backlog)
-        }
-        joined => joined.map(|_| first),
     }
 }
 
