@@ -114,7 +114,7 @@ where
         match &self.stamp {
             Stamp::Whole => write!(writer, "{dim}{:.6}{plain} ", Timestamp::now())?,
             Stamp::Short(zone) => {
-                let now = Timestamp::now().to_zoned(zone.clone());
+                let now = Timestamp::now().to_zoned_datetime(zone.clone());
                 write!(writer, "{dim}{}{plain} ", now.strftime("%H:%M:%S%.3f"))?;
             }
         }
