@@ -28,8 +28,7 @@ fn each_byte_and_each_response_is_counted_once() {
         client.expect(HELLO_RESPONSE).await;
         client.expect(failed).await;
         client.expect(HELLO_RESPONSE).await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
         drop(client);
         host.emptied().await;
         let totals = stats(&host).totals();
@@ -79,8 +78,7 @@ fn connections_that_end_without_a_response_are_not_counted() {
         for bytes in ["", "GET / HTTP/1.1\r\nho", http2] {
             let host = Host::start(options(), hello).await;
             let mut client = host.connect().await;
-            client.send(HELLO).await;
-            client.expect(HELLO_RESPONSE).await;
+            client.hello().await;
             client.send(bytes).await;
             client.stream.shutdown().await.expect("it is connected");
             client.expect_end().await;
@@ -153,8 +151,7 @@ fn the_latency_includes_time_in_which_a_handler_blocks() {
         };
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
         drop(client);
         host.emptied().await;
         assert!(stats(&host).totals().latency_p50 >= SHORT.mul_f64(0.93));

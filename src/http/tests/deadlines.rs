@@ -27,14 +27,12 @@ fn the_header_timeout_of_the_second_head_begins_with_its_first_byte() {
         let mut client = host.connect().await;
         let mut idle = host.connect().await;
         for client in [&mut client, &mut idle] {
-            client.send(HELLO).await;
-            client.expect(HELLO_RESPONSE).await;
+            client.hello().await;
         }
         client.send("G").await;
         client.expect(TIMED_OUT).await;
         client.expect_end().await;
-        idle.send(HELLO).await;
-        idle.expect(HELLO_RESPONSE).await;
+        idle.hello().await;
     });
 }
 
@@ -69,8 +67,7 @@ fn an_idle_connection_is_closed_without_a_response() {
     run_each_kind(async || {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
         client.expect_end().await;
         assert_eq!(host.server.count(Count::IdleTimeouts), 1);
         host.emptied().await;
@@ -205,8 +202,7 @@ fn a_handler_may_take_any_time() {
             .idle_timeout(SHORT);
         let host = Host::start(http, app).await;
         let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
     });
 }
 
@@ -223,8 +219,7 @@ fn time_in_which_a_handler_blocks_the_worker_does_not_count_against_clients() {
         };
         let host = Host::start(options().header_timeout(SHORT), app).await;
         let (mut blocking, mut client) = (host.connect().await, host.connect().await);
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
         client.send(&HELLO[..10]).await;
         blocking
             .send("GET /block HTTP/1.1\r\nhost: test\r\n\r\n")

@@ -271,7 +271,7 @@ fn a_head_may_come_in_any_pieces() {
                 client.send([HELLO, &HELLO[..first]].concat()).await;
                 client.expect(HELLO_RESPONSE).await;
                 client.send(&HELLO[first..second.max(first)]).await;
-                tokio::task::yield_now().await;
+                yield_now().await;
                 client
                     .send([&HELLO[second.max(first)..], HELLO].concat())
                     .await;

@@ -17,13 +17,10 @@ fn an_idle_connection_serves_one_more_request_in_its_linger_time() {
         let mut idle = host.connect().await;
         let mut busy = host.connect().await;
         for client in [&mut idle, &mut busy] {
-            client.send(HELLO).await;
-            client.expect(HELLO_RESPONSE).await;
+            client.hello().await;
         }
         host.server.drain();
-        busy.send(HELLO).await;
-        busy.expect(HELLO_LAST_RESPONSE).await;
-        busy.expect_end().await;
+        busy.last_hello().await;
         idle.expect_end().await;
         host.emptied().await;
         assert_eq!(
@@ -41,21 +38,14 @@ fn before_a_next_worker_a_connection_without_target_ends_with_its_next_response(
         let http = options().linger(Duration::ZERO).header_timeout(SHORT);
         let host = Host::start(http, hello).await;
         let [mut served, mut new] = [host.connect().await, host.connect().await];
-        served.send(HELLO).await;
-        served.expect(HELLO_RESPONSE).await;
-        while host.server.connections() < 2 {
-            tokio::task::yield_now().await;
-        }
+        served.hello().await;
+        until(|| host.server.connections() >= 2).await;
         host.server.hand_over();
         let registry = &host.server.registry;
         let later = registry.now().after(3);
-        while registry.now() < later {
-            tokio::task::yield_now().await;
-        }
+        until(|| registry.now() >= later).await;
         for client in [&mut served, &mut new] {
-            client.send(HELLO).await;
-            client.expect(HELLO_LAST_RESPONSE).await;
-            client.expect_end().await;
+            client.last_hello().await;
         }
         host.emptied().await;
     });
@@ -67,8 +57,7 @@ fn before_a_next_worker_a_silent_connection_is_closed() {
         let http = options().linger(Duration::ZERO).idle_timeout(SHORT);
         let host = Host::start(http, hello).await;
         let [mut served, mut new] = [host.connect().await, host.connect().await];
-        served.send(HELLO).await;
-        served.expect(HELLO_RESPONSE).await;
+        served.hello().await;
         host.server.hand_over();
         served.expect_end().await;
         new.expect_end().await;
@@ -84,8 +73,7 @@ fn a_request_that_comes_while_other_connections_are_closed_is_answered() {
         let host = Host::start(options().linger(SHORT), hello).await;
         let mut clients = [host.connect().await, host.connect().await];
         for client in &mut clients {
-            client.send(HELLO).await;
-            client.expect(HELLO_RESPONSE).await;
+            client.hello().await;
         }
         let clients = clients.map(|client| client.stream.into_std().expect("a socket"));
         let sending = clients
@@ -122,9 +110,7 @@ fn a_connection_that_was_accepted_after_the_drain_began_is_served() {
         let host = Host::start(options().linger(SHORT), hello).await;
         host.server.drain();
         let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.last_hello().await;
         let mut silent = host.connect().await;
         silent.expect_end().await;
         host.emptied().await;
@@ -138,13 +124,10 @@ fn a_new_connection_lingers_longer_than_an_idle_one() {
         let host = Host::start(options().linger(SHORT), hello).await;
         let mut new = host.connect().await;
         let mut idle = host.connect().await;
-        idle.send(HELLO).await;
-        idle.expect(HELLO_RESPONSE).await;
+        idle.hello().await;
         host.server.drain();
         idle.expect_end().await;
-        new.send(HELLO).await;
-        new.expect(HELLO_LAST_RESPONSE).await;
-        new.expect_end().await;
+        new.last_hello().await;
         host.emptied().await;
     });
 }
@@ -219,8 +202,7 @@ fn an_incomplete_head_keeps_its_deadline_in_a_drain() {
     run_each_kind(async || {
         let host = Host::start(options().linger(Duration::ZERO), hello).await;
         let mut slow = host.connect().await;
-        slow.send(HELLO).await;
-        slow.expect(HELLO_RESPONSE).await;
+        slow.hello().await;
         let mut idle = host.connect().await;
         idle.send(HELLO).await;
         slow.send(&HELLO[..10]).await;

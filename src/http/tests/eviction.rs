@@ -6,7 +6,7 @@ use super::*;
 async fn evict_idle(host: &Host, left: usize) {
     while host.server.connections() > left {
         host.server.evict_idle();
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
 }
 
@@ -26,9 +26,7 @@ fn the_longest_idle_connection_is_evicted_and_a_busy_one_never() {
                 .await;
             // The next client becomes idle at a later tick.
             let now = host.server.registry.now();
-            while host.server.registry.now() == now {
-                tokio::task::yield_now().await;
-            }
+            until(|| host.server.registry.now() != now).await;
             idle.push(client);
         }
         for left in [3, 2] {
@@ -59,8 +57,7 @@ fn a_connection_with_the_first_bytes_of_a_request_is_not_idle() {
             let (start, end) = HELLO.split_at(10);
             busy.send([before, start].concat()).await;
             busy.expect(HELLO_RESPONSE).await;
-            idle.send(HELLO).await;
-            idle.expect(HELLO_RESPONSE).await;
+            idle.hello().await;
             evict_idle(&host, 1).await;
             idle.expect_end().await;
             busy.send(end).await;

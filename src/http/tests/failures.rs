@@ -29,8 +29,7 @@ fn a_request_whose_handler_fails_or_panics_gets_a_500() {
                 .send(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
                 .await;
             client.expect(FAILED).await;
-            client.send(HELLO).await;
-            client.expect(HELLO_RESPONSE).await;
+            client.hello().await;
         }
         assert_eq!(host.server.count(Count::Panics), 1);
         drop(client);
@@ -82,8 +81,7 @@ fn a_request_whose_service_panics_when_called_gets_a_500() {
             .send("GET /panic HTTP/1.1\r\nhost: test\r\n\r\n")
             .await;
         client.expect(FAILED).await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
         assert_eq!(host.server.count(Count::Panics), 1);
     });
 }

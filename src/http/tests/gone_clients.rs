@@ -111,9 +111,7 @@ fn a_client_that_has_stopped_sending_gets_its_response_from_a_handler_that_waits
         let mut client = host.connect().await;
         client.send(HELLO).await;
         client.stream.shutdown().await.expect("it is connected");
-        while host.server.count(Count::Requests) == 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| host.server.count(Count::Requests) > 0).await;
         go.send(()).expect("the handler waits");
         client.expect(HELLO_RESPONSE).await;
         client.expect_end().await;

@@ -6,7 +6,6 @@ use std::cell::Cell;
 use std::future::pending;
 
 use tokio::sync::Notify;
-use tokio::task::yield_now;
 
 use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
 use super::*;
@@ -86,16 +85,9 @@ async fn start(successor: &Rc<Successor>) -> Host {
     Host::start_with_target(options().linger(SHORT), successor, hello).await
 }
 
-async fn request(client: &mut Client) {
-    client.send(HELLO).await;
-    client.expect(HELLO_RESPONSE).await;
-}
-
 /// Waits until the host has accepted this many connections.
 async fn accepted(host: &Host, count: usize) {
-    while host.server.connections() < count {
-        yield_now().await;
-    }
+    until(|| host.server.connections() >= count).await;
 }
 
 #[test]
@@ -104,7 +96,7 @@ fn idle_connections_and_new_ones_are_handed_over_at_once() {
         let successor = Successor::new(Reply::Takes);
         let host = start(&successor).await;
         let mut clients = [host.connect().await, host.connect().await];
-        request(&mut clients[0]).await;
+        clients[0].hello().await;
         accepted(&host, 2).await;
         host.server.hand_over();
         host.emptied().await;
@@ -112,7 +104,7 @@ fn idle_connections_and_new_ones_are_handed_over_at_once() {
         let late = host.connect().await;
         let [first, silent] = clients;
         for mut client in [first, silent, late] {
-            request(&mut client).await;
+            client.hello().await;
         }
         host.emptied().await;
         assert_eq!(successor.server.count(Count::Requests), 3);
@@ -126,13 +118,11 @@ fn connections_at_rest_are_handed_over() {
         let successor = Successor::new(Reply::Takes);
         let host = start(&successor).await;
         let mut client = host.connect().await;
-        request(&mut client).await;
-        while host.server.served() > 0 {
-            yield_now().await;
-        }
+        client.hello().await;
+        until(|| host.server.served() == 0).await;
         host.server.hand_over();
         host.emptied().await;
-        request(&mut client).await;
+        client.hello().await;
         assert_eq!(successor.server.count(Count::Requests), 1);
     });
 }
@@ -169,7 +159,7 @@ fn as_many_busy_connections_are_shared_as_asked_for() {
         let mut clients = Vec::new();
         for _ in 0..4 {
             let mut client = host.connect().await;
-            request(&mut client).await;
+            client.hello().await;
             clients.push(client);
         }
         host.server.share(2, || Duration::ZERO);
@@ -180,7 +170,7 @@ fn as_many_busy_connections_are_shared_as_asked_for() {
         );
         for _ in 0..2 {
             for client in &mut clients {
-                request(client).await;
+                client.hello().await;
             }
         }
         assert_eq!(successor.count(), 2);
@@ -197,18 +187,18 @@ fn a_shared_connection_that_is_given_back_is_served_and_may_be_handed_over_later
         let host = start(&successor).await;
         let mut client = host.connect().await;
         host.server.share(9, || Duration::ZERO);
-        request(&mut client).await;
-        request(&mut client).await;
+        client.hello().await;
+        client.hello().await;
         assert_eq!(successor.asked.get(), 1, "once");
         host.server.share(9, || Duration::ZERO);
-        request(&mut client).await;
-        request(&mut client).await;
+        client.hello().await;
+        client.hello().await;
         assert_eq!(successor.asked.get(), 2, "once more");
         assert_eq!(host.server.count(Count::Requests), 4);
         successor.change(Reply::Takes);
         host.server.hand_over();
         host.emptied().await;
-        request(&mut client).await;
+        client.hello().await;
         assert_eq!(successor.server.count(Count::Requests), 1);
     });
 }
@@ -241,7 +231,7 @@ fn a_busy_connection_is_handed_over_after_its_response() {
             client.expect(HELLO_RESPONSE).await;
         }
         host.emptied().await;
-        request(&mut client).await;
+        client.hello().await;
         assert_eq!(successor.server.count(Count::Requests), 1);
     });
 }
@@ -252,21 +242,19 @@ fn a_connection_with_an_incomplete_head_is_handed_over_after_its_response() {
         let successor = Successor::new(Reply::Takes);
         let host = start(&successor).await;
         let mut slow = host.connect().await;
-        request(&mut slow).await;
+        slow.hello().await;
         let mut idle = host.connect().await;
         idle.send(HELLO).await;
         slow.send(&HELLO[..10]).await;
         idle.expect(HELLO_RESPONSE).await;
         host.server.hand_over();
-        while successor.count() == 0 {
-            yield_now().await;
-        }
+        until(|| successor.count() > 0).await;
         assert_eq!(host.server.connections(), 1, "the idle one was handed over");
         slow.send(&HELLO[10..]).await;
         slow.expect(HELLO_RESPONSE).await;
         host.emptied().await;
         assert_eq!(host.server.count(Count::Requests), 3);
-        request(&mut slow).await;
+        slow.hello().await;
     });
 }
 
@@ -324,9 +312,7 @@ fn a_client_that_has_sent_nothing_may_use_http2_after_a_hand_over() {
             let client = host.connect().await;
             accepted(&host, 1).await;
             host.server.hand_over();
-            while successor.asked.get() == 0 {
-                yield_now().await;
-            }
+            until(|| successor.asked.get() > 0).await;
             let (requests, connection) = h2::client::handshake(client.stream).await.expect("sent");
             let connection = spawn_local(connection);
             let mut requests = requests.ready().await.expect("it lives");
@@ -352,12 +338,10 @@ fn a_connection_that_is_given_back_serves_one_more_request_in_its_linger_time() 
         let host = start(&successor).await;
         let mut idle = host.connect().await;
         let mut busy = host.connect().await;
-        request(&mut idle).await;
-        request(&mut busy).await;
+        idle.hello().await;
+        busy.hello().await;
         host.server.hand_over();
-        busy.send(HELLO).await;
-        busy.expect(HELLO_LAST_RESPONSE).await;
-        busy.expect_end().await;
+        busy.last_hello().await;
         idle.expect_end().await;
         host.emptied().await;
     });
@@ -370,11 +354,11 @@ fn a_request_that_comes_during_a_hand_over_waits() {
         let host = start(&successor).await;
         let mut clients = [host.connect().await, host.connect().await];
         for client in &mut clients {
-            request(client).await;
+            client.hello().await;
         }
         let other = Host::start(options().linger(SHORT), hello).await;
         let mut lingering = other.connect().await;
-        request(&mut lingering).await;
+        lingering.hello().await;
         host.server.hand_over();
         other.server.drain();
         let [sender, silent] = &mut clients;
@@ -402,20 +386,16 @@ fn connections_that_wait_for_their_hand_over_are_served() {
         let mut clients = Vec::new();
         for _ in 0..200 {
             let mut client = host.connect().await;
-            request(&mut client).await;
+            client.hello().await;
             clients.push(client);
         }
         host.server.hand_over();
-        while successor.asked.get() < HANDOVERS_MAX {
-            yield_now().await;
-        }
+        until(|| successor.asked.get() >= HANDOVERS_MAX).await;
         for client in &mut clients {
             client.send(HELLO).await;
         }
         let answered = 200 + 200 - HANDOVERS_MAX as u64;
-        while host.server.count(Count::Requests) < answered {
-            yield_now().await;
-        }
+        until(|| host.server.count(Count::Requests) >= answered).await;
         successor.change(Reply::Takes);
         host.emptied().await;
         for client in &mut clients {
@@ -436,7 +416,7 @@ fn a_cut_ends_a_connection_that_is_being_handed_over() {
         let successor = Successor::new(Reply::Waits);
         let host = start(&successor).await;
         let mut client = host.connect().await;
-        request(&mut client).await;
+        client.hello().await;
         host.server.hand_over();
         yield_now().await;
         assert_eq!(host.server.cut(), 1);
@@ -459,9 +439,7 @@ fn an_upgraded_connection_is_not_handed_over() {
         let idle = host.connect().await;
         accepted(&host, 2).await;
         host.server.hand_over();
-        while successor.count() == 0 {
-            yield_now().await;
-        }
+        until(|| successor.count() > 0).await;
         client.send("still there?").await;
         client.expect("still there?").await;
         drop((client, idle));

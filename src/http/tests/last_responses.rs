@@ -38,15 +38,10 @@ fn an_old_connection_ends_with_its_next_response_and_not_earlier() {
             .header_timeout(SHORT * 10);
         let host = Host::start(http, hello).await;
         let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
-        while host.server.count(Count::Spent) == 0 {
-            tokio::task::yield_now().await;
-        }
+        client.hello().await;
+        until(|| host.server.count(Count::Spent) > 0).await;
         assert_eq!(host.server.connections(), 1, "an old connection stays open");
-        client.send(HELLO).await;
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.last_hello().await;
         host.emptied().await;
         assert_eq!(host.server.count(Count::Spent), 1, "counted once");
     });
@@ -97,9 +92,7 @@ fn a_last_response_is_whole_if_the_client_sends_while_it_receives_it() {
         let response = huge_last_response();
         let (start, tail) = response.split_at(response.len() - TAIL);
         client.expect(start).await;
-        while host.server.count(Count::BytesOut) < response.len() as u64 {
-            tokio::task::yield_now().await;
-        }
+        until(|| host.server.count(Count::BytesOut) >= response.len() as u64).await;
         client.send("\r\n").await;
         client.expect(tail).await;
         client.expect_end().await;

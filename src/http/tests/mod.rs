@@ -48,7 +48,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::{JoinHandle, spawn_local, yield_now};
 use tokio::time::timeout;
 
 use super::exchange::tower::tower_service;
@@ -122,6 +122,13 @@ fn run_each_kind(test: impl AsyncFn()) {
     for kind in [Kind::ServiceFn, Kind::Tower] {
         KIND.set(kind);
         run(test());
+    }
+}
+
+/// Lets the event loop turn until this is so.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        yield_now().await;
     }
 }
 
@@ -246,9 +253,7 @@ impl Host {
     /// Waits until the server has checked whether a client is still connected.
     async fn looked(&self) {
         let before = self.looks.load(Relaxed);
-        while self.looks.load(Relaxed) == before {
-            tokio::task::yield_now().await;
-        }
+        until(|| self.looks.load(Relaxed) != before).await;
     }
 
     /// Waits until the server has no connection. No connection's task has panicked.
@@ -271,6 +276,19 @@ impl Client {
             .write_all(bytes.as_ref())
             .await
             .expect("the server is there");
+    }
+
+    /// Sends a request, and reads its response.
+    async fn hello(&mut self) {
+        self.send(HELLO).await;
+        self.expect(HELLO_RESPONSE).await;
+    }
+
+    /// As `hello`, and the response must be the last one.
+    async fn last_hello(&mut self) {
+        self.send(HELLO).await;
+        self.expect(HELLO_LAST_RESPONSE).await;
+        self.expect_end().await;
     }
 
     /// Reads the next bytes, which must be these.

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use http::header::CONNECTION;
 use http::{HeaderValue, Method};
 use hyper::rt::{Read, ReadBuf, Write};
-use tokio::task::yield_now;
 
 use super::pieces::Pieces;
 use super::*;
@@ -17,8 +16,7 @@ fn a_connection_is_kept_alive() {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         for _ in 0..3 {
-            client.send(HELLO).await;
-            client.expect(HELLO_RESPONSE).await;
+            client.hello().await;
         }
         assert_eq!(host.server.connections(), 1);
         assert_eq!(host.server.count(Count::Requests), 3);
@@ -51,9 +49,7 @@ fn keep_alive_can_be_disabled() {
         )
         .await;
         let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.last_hello().await;
     });
 }
 
@@ -144,8 +140,7 @@ fn the_response_to_head_has_a_length_and_no_body() {
         client
             .expect("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
             .await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
     });
 }
 

@@ -121,7 +121,6 @@ fn without_the_option_there_is_no_id() {
     run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
     });
 }

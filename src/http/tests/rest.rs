@@ -1,20 +1,11 @@
 //! Connections at rest: they give up all but their socket, and clients see no difference.
 
-use tokio::task::yield_now;
-
 use super::*;
 use crate::stats::Count;
 
 /// Waits until this many connections are served, and the others rest.
 async fn wait_until_served(host: &Host, count: usize) {
-    while host.server.served() != count {
-        yield_now().await;
-    }
-}
-
-async fn request(client: &mut Client) {
-    client.send(HELLO).await;
-    client.expect(HELLO_RESPONSE).await;
+    until(|| host.server.served() == count).await;
 }
 
 #[test]
@@ -22,11 +13,9 @@ fn a_connection_on_which_nothing_has_come_goes_to_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
-        while host.server.connections() == 0 {
-            yield_now().await;
-        }
+        until(|| host.server.connections() > 0).await;
         wait_until_served(&host, 0).await;
-        request(&mut client).await;
+        client.hello().await;
         assert_eq!(host.server.served(), 1);
     });
 }
@@ -37,7 +26,7 @@ fn an_idle_connection_goes_to_rest_and_is_served_again() {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         for _ in 0..2 {
-            request(&mut client).await;
+            client.hello().await;
             assert_eq!(host.server.served(), 1);
             wait_until_served(&host, 0).await;
             assert_eq!(host.server.connections(), 1);
@@ -57,7 +46,7 @@ fn not_more_connections_are_served_than_the_limit() {
         }
         for round in 0..3 {
             for client in &mut clients {
-                request(client).await;
+                client.hello().await;
                 assert!(host.server.served() <= 3, "round {round}");
             }
         }
@@ -89,7 +78,7 @@ fn more_connections_than_the_limit_are_served_while_all_are_busy() {
         for client in &mut clients {
             client.expect(HELLO_RESPONSE).await;
         }
-        request(&mut clients[0]).await;
+        clients[0].hello().await;
         wait_until_served(&host, 0).await;
         assert_eq!(host.server.connections(), 6);
     });
@@ -123,9 +112,9 @@ fn a_connection_at_rest_has_the_idle_timeout() {
     run(async {
         let host = Host::start(options().max_warm(0).idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
-        request(&mut client).await;
+        client.hello().await;
         let mut other = host.connect().await;
-        request(&mut other).await;
+        other.hello().await;
         client.expect_end().await;
         other.expect_end().await;
         host.emptied().await;
@@ -138,13 +127,11 @@ fn a_drain_closes_connections_at_rest_and_answers_requests_on_their_way() {
     run(async {
         let host = Host::start(options(), hello).await;
         let [mut silent, mut late] = [host.connect().await, host.connect().await];
-        request(&mut silent).await;
-        request(&mut late).await;
+        silent.hello().await;
+        late.hello().await;
         wait_until_served(&host, 0).await;
         host.server.drain();
-        late.send(HELLO).await;
-        late.expect(HELLO_LAST_RESPONSE).await;
-        late.expect_end().await;
+        late.last_hello().await;
         silent.expect_end().await;
         host.emptied().await;
     });
@@ -155,7 +142,7 @@ fn a_cut_ends_a_connection_at_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
-        request(&mut client).await;
+        client.hello().await;
         wait_until_served(&host, 0).await;
         assert_eq!(host.server.cut(), 1);
         client.expect_end().await;
@@ -176,8 +163,8 @@ fn the_unread_rest_of_a_body_is_no_request_after_a_rest() {
         };
         let host = Host::start(options().max_warm(1), app).await;
         let [mut resting, mut active] = [host.connect().await, host.connect().await];
-        request(&mut resting).await;
-        request(&mut active).await;
+        resting.hello().await;
+        active.hello().await;
         wait_until_served(&host, 1).await;
         resting.send(HELLO).await;
         active.send(request_within_a_body()).await;

@@ -76,8 +76,7 @@ fn requests_one_after_the_other_share_one_instance() {
         for _ in 0..2 {
             let mut client = host.connect().await;
             for _ in 0..3 {
-                client.send(HELLO).await;
-                client.expect(HELLO_RESPONSE).await;
+                client.hello().await;
             }
         }
         assert_eq!(shared.clones.get(), 1, "of the original");
@@ -99,8 +98,7 @@ fn requests_wait_until_the_service_is_ready_each_with_an_instance() {
         shared.make_ready();
         for client in &mut clients {
             client.expect(HELLO_RESPONSE).await;
-            client.send(HELLO).await;
-            client.expect(HELLO_RESPONSE).await;
+            client.hello().await;
         }
         assert_eq!(shared.clones.get(), 2);
     });
