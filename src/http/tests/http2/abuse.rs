@@ -376,9 +376,7 @@ async fn deaf(host: &Host) -> Client {
         let mut states = members.entries.iter().map(|(_, entry)| &entry.state);
         states.any(|state| state.write_blocked_since().is_some())
     };
-    while !is_blocked() {
-        tokio::task::yield_now().await;
-    }
+    until(is_blocked).await;
     client
 }
 

@@ -317,7 +317,7 @@ fn an_evicted_connection_gets_a_goaway() {
         client.next(DATA).await;
         while host.server.connections() > 0 {
             host.server.evict_idle();
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
         let goaway = client.next(GOAWAY).await.payload;
         assert_eq!((number(&goaway[..4]), number(&goaway[4..8])), (1, 0));

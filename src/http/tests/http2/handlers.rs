@@ -31,9 +31,7 @@ async fn endless() -> (Host, Rc<RefCell<u32>>, Rc<RefCell<u32>>) {
 }
 
 async fn reaches(count: &RefCell<u32>, wanted: u32) {
-    while *count.borrow() < wanted {
-        tokio::task::yield_now().await;
-    }
+    until(|| *count.borrow() >= wanted).await;
 }
 
 #[test]
@@ -232,9 +230,7 @@ fn a_pending_body_is_dropped_with_its_stream_or_its_connection() {
             responses.push(response);
         }
         responses.pop();
-        while ended.load(Relaxed) == 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| ended.load(Relaxed) > 0).await;
         assert_eq!(ended.load(Relaxed), 1, "reset");
         client.connection.abort();
         host.emptied().await;
@@ -264,8 +260,7 @@ fn a_handler_that_wakes_itself_does_not_block_other_connections() {
         let _busy = client.ask("/busy").await;
         client.hello().await;
         let mut other = host.connect().await;
-        other.send(HELLO).await;
-        other.expect(HELLO_RESPONSE).await;
+        other.hello().await;
         client.hello().await;
     });
 }

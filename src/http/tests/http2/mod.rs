@@ -209,7 +209,7 @@ async fn pass_time(host: &Host) {
 async fn tick(host: &Host) {
     host.server.registry.tick();
     for _ in 0..100 {
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
 }
 
@@ -217,7 +217,5 @@ async fn tick(host: &Host) {
 async fn send_and_wait(client: &mut Client, host: &Host, bytes: &[u8]) {
     let read = host.server.count(Count::BytesIn) + bytes.len() as u64;
     client.send(bytes).await;
-    while host.server.count(Count::BytesIn) < read {
-        tokio::task::yield_now().await;
-    }
+    until(|| host.server.count(Count::BytesIn) >= read).await;
 }

@@ -113,9 +113,7 @@ fn a_request_on_its_way_is_served_by_the_next_server() {
         let successor = Successor::new(Reply::Waits);
         let (host, mut client) = asked(&successor).await;
         host.server.hand_over();
-        while successor.asked.get() == 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| successor.asked.get() > 0).await;
         client.send(get(3)).await;
         successor.change(Reply::Takes);
         assert_eq!(client.expect_response(3).await, b"hello");
@@ -186,9 +184,7 @@ fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
             let begun = host.server.registry.now();
             client.send(get(3)).await;
             // A request that waited is served here.
-            while host.server.count(Count::Requests) < 2 {
-                tokio::task::yield_now().await;
-            }
+            until(|| host.server.count(Count::Requests) >= 2).await;
             let waited = host.server.registry.now().0 - begun.0;
             assert_eq!(waited < 3, is_long, "{waited} ticks");
             let ping = client.next(PING).await.payload;
@@ -209,9 +205,7 @@ fn a_connection_that_is_given_back_gets_a_goaway() {
         let successor = Successor::new(Reply::Refuses);
         let (host, mut client) = asked(&successor).await;
         host.server.hand_over();
-        while successor.asked.get() == 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| successor.asked.get() > 0).await;
         client.send(get(3)).await;
         assert_eq!(client.next(DATA).await.payload, b"hello");
         let ping = client.next(PING).await.payload;
@@ -329,9 +323,7 @@ fn many_connections_move() {
         for client in &mut clients {
             client.send(get(3)).await;
         }
-        while host.server.count(Count::Requests) <= 200 {
-            tokio::task::yield_now().await;
-        }
+        until(|| host.server.count(Count::Requests) > 200).await;
         successor.change(Reply::Takes);
         for client in &mut clients {
             assert_eq!(client.expect_response(3).await, b"hello");
@@ -377,7 +369,7 @@ fn a_client_that_ignores_the_goaway_of_the_next_server_is_closed() {
         while successor.count() > 0 {
             assert!(registry.now() < last, "it is still open");
             registry.tick();
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     });
 }
@@ -389,7 +381,7 @@ fn streams_that_waited_and_were_reset_do_not_end_the_connection() {
         let successor = Successor::new(Reply::Takes);
         let (host, mut client, go) = busy(&successor, END_STREAM).await;
         host.server.hand_over();
-        tokio::task::yield_now().await;
+        yield_now().await;
         let mut sent = Vec::new();
         for stream in (3..83).step_by(2) {
             sent.extend(get(stream));

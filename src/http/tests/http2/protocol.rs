@@ -16,9 +16,7 @@ fn a_preface_in_any_two_pieces_begins_http2() {
             let mut client = host.connect().await;
             let before = stats.count(Count::BytesIn);
             client.send(&PREFACE[..split]).await;
-            while stats.count(Count::BytesIn) < before + split as u64 {
-                tokio::task::yield_now().await;
-            }
+            until(|| stats.count(Count::BytesIn) >= before + split as u64).await;
             client.send(&PREFACE[split..]).await;
             client.send(frame(SETTINGS, 0, 0, b"")).await;
             client.send(get(1)).await;
@@ -36,9 +34,7 @@ fn a_request_that_begins_like_a_preface_is_http1() {
         let stats = host.server.registry.counters.stats();
         let mut client = host.connect().await;
         client.send("PR").await;
-        while stats.count(Count::BytesIn) < 2 {
-            tokio::task::yield_now().await;
-        }
+        until(|| stats.count(Count::BytesIn) >= 2).await;
         client.send("OPFIND / HTTP/1.1\r\nhost: test\r\n\r\n").await;
         client.expect(HELLO_RESPONSE).await;
     });
@@ -49,8 +45,7 @@ fn a_preface_after_a_request_or_with_http2_disabled_ends_the_connection() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
         client.send(PREFACE).await;
         client.expect_end().await;
 
@@ -233,8 +228,7 @@ fn an_http2_connection_does_not_rest() {
         let mut client = Http2Client::connect(&host).await;
         client.hello().await;
         let mut other = host.connect().await;
-        other.send(HELLO).await;
-        other.expect(HELLO_RESPONSE).await;
+        other.hello().await;
         assert_eq!(host.server.served(), 2);
         client.hello().await;
     });

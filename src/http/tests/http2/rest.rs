@@ -248,7 +248,7 @@ fn goaway_names_the_last_stream_before_the_rest() {
         for part in frame(PING, ACK, 0, &ping).chunks(12) {
             client.send(part).await;
             for _ in 0..100 {
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
         }
         let goaway = client.next(GOAWAY).await.payload;

@@ -268,13 +268,9 @@ fn a_connection_stays_if_too_much_waits_on_others() {
             let begun = registry.now();
             host.server.hand_over();
             client.send(begun_upload(3)).await;
-            while others == 0 && registry.waiting() == 0 {
-                tokio::task::yield_now().await;
-            }
+            until(|| others > 0 || registry.waiting() > 0).await;
             // A request that need not wait.
-            while others > 0 && host.server.count(Count::Requests) < 2 {
-                tokio::task::yield_now().await;
-            }
+            until(|| others == 0 || host.server.count(Count::Requests) >= 2).await;
             let waited = registry.now().0 - begun.0;
             assert!(waited < 3, "{waited} ticks");
             let ends = [1, 3].map(|stream| frame(DATA, END_STREAM, stream, b""));
