@@ -3,7 +3,6 @@
 use std::cell::Cell;
 
 use http::{HeaderValue, StatusCode};
-use tokio::sync::Notify;
 
 use super::pieces::Pieces;
 use super::*;

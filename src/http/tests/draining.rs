@@ -1,10 +1,7 @@
 //! A drain, as clients see it.
 
-use std::future::pending;
 use std::io::Read;
 use std::time::Instant;
-
-use tokio::sync::Notify;
 
 use super::protocol::{UPGRADE, UPGRADED, switching, upgrade_to_echo};
 use super::*;
@@ -148,27 +145,17 @@ fn pipelined_requests_after_the_last_response_are_not_begun() {
 #[test]
 fn a_busy_connection_ends_with_connection_close() {
     run_each_kind(async || {
-        let begun = Rc::new(Notify::new());
-        let go = Rc::new(Notify::new());
-        let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
-        let app = move |_| {
-            let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
-            async move {
-                begin.notify_one();
-                gate.notified().await;
-                Ok(text("hello"))
-            }
-        };
+        let (gate, app) = gated(gated_hello);
         let host = Host::start(options().linger(Duration::ZERO), app).await;
         let mut idle = host.connect().await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        begun.notified().await;
+        gate.begun.notified().await;
         host.server.drain();
         // The linger time is over once the idle connection is closed. The busy one is still open.
         idle.expect_end().await;
         assert_eq!(host.server.connections(), 1);
-        go.notify_one();
+        gate.go.notify_one();
         client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         host.emptied().await;
@@ -219,18 +206,13 @@ fn an_incomplete_head_keeps_its_deadline_in_a_drain() {
 #[test]
 fn a_cut_ends_and_counts_each_connection_once() {
     run_each_kind(async || {
-        let begun = Rc::new(Notify::new());
-        let begin = Rc::clone(&begun);
-        let app = move |_| {
-            begin.notify_one();
-            pending()
-        };
+        let (gate, app) = gated(gated_hello);
         let host = Host::start(options(), app).await;
         let mut clients = Vec::new();
         for _ in 0..3 {
             let mut client = host.connect().await;
             client.send(HELLO).await;
-            begun.notified().await;
+            gate.begun.notified().await;
             clients.push(client);
         }
         host.server.drain();

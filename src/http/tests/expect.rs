@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::task::Waker;
 
 use http_body::Body as _;
-use tokio::sync::Notify;
 
 use super::*;
 

@@ -8,7 +8,6 @@ use http_body_util::StreamBody;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::stats::Count;
 
 /// Sends a message when it is dropped.
 struct Guard(Option<oneshot::Sender<()>>);
@@ -98,21 +97,13 @@ fn a_client_that_has_stopped_sending_gets_its_responses() {
 #[test]
 fn a_client_that_has_stopped_sending_gets_its_response_from_a_handler_that_waits() {
     run(async {
-        let (go, wait) = mpsc::unbounded_channel::<()>();
-        let wait = Rc::new(tokio::sync::Mutex::new(wait));
-        let app = move |_| {
-            let wait = Rc::clone(&wait);
-            async move {
-                wait.lock().await.recv().await;
-                Ok(text("hello"))
-            }
-        };
+        let (gate, app) = gated(gated_hello);
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
         client.stream.shutdown().await.expect("it is connected");
-        until(|| host.server.count(Count::Requests) > 0).await;
-        go.send(()).expect("the handler waits");
+        gate.begun.notified().await;
+        gate.go.notify_one();
         client.expect(HELLO_RESPONSE).await;
         client.expect_end().await;
     });

@@ -3,9 +3,6 @@
 use std::time::Duration;
 
 use std::cell::Cell;
-use std::future::pending;
-
-use tokio::sync::Notify;
 
 use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
 use super::*;
@@ -207,27 +204,18 @@ fn a_shared_connection_that_is_given_back_is_served_and_may_be_handed_over_later
 fn a_busy_connection_is_handed_over_after_its_response() {
     run(async {
         let successor = Successor::new(Reply::Takes);
-        let [begun, go] = [Rc::new(Notify::new()), Rc::new(Notify::new())];
-        let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
-        let app = move |_| {
-            let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
-            async move {
-                begin.notify_one();
-                gate.notified().await;
-                Ok::<_, BoxError>(text("hello"))
-            }
-        };
+        let (gate, app) = gated(gated_hello);
         let http = options().linger(Duration::ZERO);
         let host = Host::start_with_target(http, &successor, app).await;
         let mut client = host.connect().await;
         client.send(HELLO.repeat(2)).await;
-        begun.notified().await;
+        gate.begun.notified().await;
         host.server.hand_over();
         yield_now().await;
         assert_eq!((host.server.connections(), successor.count()), (1, 0));
         // The second request was read together with the first, so it is served here too.
         for _ in 0..2 {
-            go.notify_one();
+            gate.go.notify_one();
             client.expect(HELLO_RESPONSE).await;
         }
         host.emptied().await;
@@ -277,23 +265,17 @@ fn bytes_that_were_read_with_an_earlier_request_are_handed_over() {
 fn a_connection_with_an_unread_rest_of_a_body_is_not_handed_over() {
     run(async {
         let successor = Successor::new(Reply::Takes);
-        let [begun, go] = [Rc::new(Notify::new()), Rc::new(Notify::new())];
-        let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
-        let app = move |request: Request| {
-            let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
-            async move {
-                begin.notify_one();
-                gate.notified().await;
-                drop(request);
-                Ok::<_, BoxError>(text("x".repeat(LONG)))
-            }
-        };
+        let (gate, app) = gated(async |gate, request| {
+            gate.pass().await;
+            drop(request);
+            Ok(text("x".repeat(LONG)))
+        });
         let host = Host::start_with_target(options(), &successor, app).await;
         let mut client = host.connect().await;
         client.send(request_within_a_body()).await;
-        begun.notified().await;
+        gate.begun.notified().await;
         host.server.hand_over();
-        go.notify_one();
+        gate.go.notify_one();
         client.expect(&long_last_response()).await;
         client.expect_end().await;
         drop(client);
@@ -450,18 +432,7 @@ fn an_upgraded_connection_is_not_handed_over() {
 #[test]
 fn without_a_target_a_hand_over_is_a_drain() {
     run(async {
-        let go = Rc::new(Notify::new());
-        let gate = Rc::clone(&go);
-        let app = move |request: Request| {
-            let gate = Rc::clone(&gate);
-            async move {
-                match request.uri().path() {
-                    "/hello" => gate.notified().await,
-                    _ => pending().await,
-                }
-                Ok(text("hello"))
-            }
-        };
+        let (gate, app) = gated(gated_hello);
         let host = Host::start(options().linger(SHORT), app).await;
         let mut idle = host.connect().await;
         let mut busy = host.connect().await;
@@ -469,7 +440,7 @@ fn without_a_target_a_hand_over_is_a_drain() {
         accepted(&host, 2).await;
         host.server.hand_over();
         idle.expect_end().await;
-        go.notify_one();
+        gate.go.notify_one();
         busy.expect(HELLO_LAST_RESPONSE).await;
         busy.expect_end().await;
         host.emptied().await;

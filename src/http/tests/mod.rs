@@ -11,6 +11,7 @@ mod event_streams;
 mod eviction;
 mod expect;
 mod failures;
+mod gate;
 mod gone_clients;
 mod handover;
 #[cfg(feature = "http2")]
@@ -48,9 +49,11 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 use tokio::time::timeout;
 
+use self::gate::{gated, gated_hello};
 use super::exchange::tower::tower_service;
 use super::server::Endpoint;
 use super::{

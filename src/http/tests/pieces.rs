@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::task::ready;
 
 use http_body::{Frame, SizeHint};
-use tokio::sync::Notify;
 
 use super::*;
 

@@ -1,7 +1,5 @@
 //! Pipelined requests: their responses are gathered into few sends, and never delayed.
 
-use tokio::sync::Notify;
-
 use super::pieces::Pieces;
 use super::*;
 use crate::stats::Count;
@@ -68,23 +66,18 @@ fn a_line_break_after_a_request_does_not_delay_the_response() {
 #[test]
 fn a_response_does_not_wait_for_the_next_handler() {
     run_each_kind(async || {
-        let go = Rc::new(Notify::new());
-        let gate = Rc::clone(&go);
-        let app = move |request: Request| {
-            let gate = Rc::clone(&gate);
-            async move {
-                if request.uri().path() == "/wait" {
-                    gate.notified().await;
-                }
-                Ok(text("hello"))
+        let (gate, app) = gated(async |gate, request| {
+            if request.uri().path() == "/wait" {
+                gate.pass().await;
             }
-        };
+            Ok(text("hello"))
+        });
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
         let wait = b"GET /wait HTTP/1.1\r\nhost: test\r\n\r\n".as_slice();
         client.send([HELLO, wait, HELLO].concat()).await;
         client.expect(HELLO_RESPONSE).await;
-        go.notify_one();
+        gate.go.notify_one();
         client.expect(&HELLO_RESPONSE.repeat(2)).await;
     });
 }

@@ -1,7 +1,5 @@
 //! Tower services: each request waits until its instance of the service is ready.
 
-use tokio::sync::Notify;
-
 use super::*;
 
 /// What all instances of [`Stub`] share. It is not `Send`.
