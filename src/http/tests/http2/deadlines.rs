@@ -1,7 +1,5 @@
 //! Timeouts: clients that are too slow, and clients that are slow within the limits.
 
-use tokio::sync::Notify;
-
 use super::*;
 
 #[test]
@@ -204,15 +202,7 @@ fn a_preface_that_does_not_end_meets_the_header_timeout() {
 #[test]
 fn a_slow_handler_meets_no_timeout() {
     run(async {
-        let go = Rc::new(Notify::new());
-        let held = Rc::clone(&go);
-        let app = move |request: Request| {
-            let held = Rc::clone(&held);
-            async move {
-                held.notified().await;
-                hello(request).await
-            }
-        };
+        let (gate, app) = gated(gated_hello);
         let http = options()
             .header_timeout(SHORT)
             .body_timeout(SHORT)
@@ -225,7 +215,7 @@ fn a_slow_handler_meets_no_timeout() {
         for _ in 0..4 {
             host.connect().await.expect_end().await;
         }
-        go.notify_one();
+        gate.go.notify_one();
         assert_eq!(whole(response).await.expect("a response").1, "hello");
     });
 }

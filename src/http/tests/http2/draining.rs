@@ -1,33 +1,21 @@
 //! Drains of HTTP/2 connections.
 
-use tokio::sync::Notify;
-
 use super::*;
 
-/// A host whose handler responds after a notification. Also the notifications that the handler has
-/// begun, and that it may respond.
-async fn held() -> (Host, Rc<Notify>, Rc<Notify>) {
-    let (begun, go) = (Rc::new(Notify::new()), Rc::new(Notify::new()));
-    let (app_begun, app_go) = (Rc::clone(&begun), Rc::clone(&go));
-    let app = move |request: Request| {
-        let (app_begun, app_go) = (Rc::clone(&app_begun), Rc::clone(&app_go));
-        async move {
-            app_begun.notify_one();
-            app_go.notified().await;
-            hello(request).await
-        }
-    };
-    (Host::start(options(), app).await, begun, go)
+/// A host whose handler waits at the gate.
+async fn held() -> (Host, Gate) {
+    let (gate, app) = gated(gated_hello);
+    (Host::start(options(), app).await, gate)
 }
 
 /// As [`held`], in a drain that began after the first request of the client.
-async fn draining() -> (Host, Client, Rc<Notify>, Rc<Notify>) {
-    let (host, begun, go) = held().await;
+async fn draining() -> (Host, Client, Gate) {
+    let (host, gate) = held().await;
     let mut client = raw(&host, b"").await;
     client.send(get(1)).await;
-    begun.notified().await;
+    gate.begun.notified().await;
     host.server.drain();
-    (host, client, begun, go)
+    (host, client, gate)
 }
 
 #[test]
@@ -93,21 +81,21 @@ fn a_new_connection_without_a_request_gets_a_goaway_after_the_header_timeout() {
 fn in_a_reload_goaway_leaves_together_with_the_last_response() {
     run(async {
         for is_open in [false, true] {
-            let (host, begun, go) = held().await;
+            let (host, gate) = held().await;
             let mut client = raw(&host, b"").await;
             client.send(get(1)).await;
             if !is_open {
-                go.notify_one();
+                gate.go.notify_one();
                 client.next(DATA).await;
                 host.server.hand_over();
                 client.send(get(3)).await;
             }
-            begun.notified().await;
+            gate.begun.notified().await;
             host.server.hand_over();
             client.send(frame(PING, 0, 0, &[7; 8])).await;
             assert_ne!(client.one_of(&[GOAWAY, PING]).await.kind, GOAWAY, "not yet");
             let sends = host.sends.load(Relaxed);
-            go.notify_one();
+            gate.go.notify_one();
             assert_eq!(client.next(DATA).await.payload, b"hello");
             let ping = client.frame().await.expect("it is open");
             assert_eq!(ping.kind, PING);
@@ -144,19 +132,19 @@ fn in_a_reload_a_client_that_is_silent_gets_a_goaway() {
 #[test]
 fn open_streams_are_finished_and_the_connection_ends() {
     run(async {
-        let (host, mut client, begun, go) = draining().await;
+        let (host, mut client, gate) = draining().await;
         let goaway = client.next(GOAWAY).await;
         assert_eq!(number(&goaway.payload[..4]), u32::MAX >> 1, "the first");
         // A request that the client sent before it received the GOAWAY.
         client.send(get(3)).await;
-        begun.notified().await;
+        gate.begun.notified().await;
         let ping = client.next(PING).await;
         let acknowledgement = frame(PING, ACK, 0, &ping.payload);
         send_and_wait(&mut client, &host, &acknowledgement).await;
         // A busy client of Go had begun it before it read the GOAWAY.
         client.send(get(5)).await;
-        begun.notified().await;
-        go.notify_waiters();
+        gate.begun.notified().await;
+        gate.go.notify_waiters();
         for _ in 0..3 {
             assert_eq!(client.next(DATA).await.payload, b"hello");
         }
@@ -173,7 +161,7 @@ fn open_streams_are_finished_and_the_connection_ends() {
 #[test]
 fn a_long_stream_does_not_keep_the_last_goaway_back() {
     run(async {
-        let (host, mut client, _begun, go) = draining().await;
+        let (host, mut client, gate) = draining().await;
         let ping = client.next(PING).await.payload;
         client.send(frame(PING, ACK, 0, &ping)).await;
         let reader = spawn_local(async move { (client.next(GOAWAY).await, client) });
@@ -182,7 +170,7 @@ fn a_long_stream_does_not_keep_the_last_goaway_back() {
         }
         let (goaway, mut client) = reader.await.expect("no panic");
         assert_eq!(number(&goaway.payload[..4]), 1, "the last");
-        go.notify_waiters();
+        gate.go.notify_waiters();
         assert_eq!(client.next(DATA).await.payload, b"hello");
         while client.frame().await.is_some() {}
     });
@@ -263,17 +251,12 @@ fn the_stream_is_shut_down_if_the_client_does_not_acknowledge() {
 #[test]
 fn new_streams_are_refused_if_the_client_does_not_acknowledge() {
     run(async {
-        let go = Rc::new(Notify::new());
-        let held = Rc::clone(&go);
-        let app = move |request: Request| {
-            let held = Rc::clone(&held);
-            async move {
-                if request.uri().path() == "/held" {
-                    held.notified().await;
-                }
-                hello(request).await
+        let (gate, app) = gated(async |gate, request| {
+            if request.uri().path() == "/held" {
+                gate.pass().await;
             }
-        };
+            hello(request).await
+        });
         let host = Host::start(options().header_timeout(SHORT), app).await;
         let mut client = raw(&host, b"").await;
         let held = [&GET[..2], b"\x04\x05/held", &GET[3..]].concat();
@@ -299,7 +282,7 @@ fn new_streams_are_refused_if_the_client_does_not_acknowledge() {
             }
         }
         // The open stream is finished, and then the connection ends.
-        go.notify_one();
+        gate.go.notify_one();
         client.next(DATA).await;
         while client.stream.write_all(&ask()).await.is_ok() && client.frame().await.is_some() {}
         drop(client);
@@ -328,10 +311,10 @@ fn an_evicted_connection_gets_a_goaway() {
 #[test]
 fn the_end_of_the_drain_timeout_cuts_open_streams() {
     run(async {
-        let (host, begun, _go) = held().await;
+        let (host, gate) = held().await;
         let mut client = Http2Client::connect(&host).await;
         let response = client.ask("/").await;
-        begun.notified().await;
+        gate.begun.notified().await;
         host.server.drain();
         assert_eq!(host.server.cut(), 1);
         whole(response).await.expect_err("no response");

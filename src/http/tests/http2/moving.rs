@@ -1,7 +1,5 @@
 //! HTTP/2 connections that are handed over, as their clients see it.
 
-use tokio::sync::Notify;
-
 use super::super::handover::{Reply, Successor};
 use super::rest::{more, ready, rest, windowed};
 use super::*;
@@ -10,23 +8,17 @@ async fn start(successor: &Rc<Successor>) -> Host {
     Host::start_with_target(options(), successor, hello).await
 }
 
-/// A host whose handler for `/held` waits for a notification. Others respond at once.
-async fn held(successor: &Rc<Successor>) -> (Host, Rc<Notify>, Rc<Notify>) {
-    let [begun, go] = [(); 2].map(|()| Rc::new(Notify::new()));
-    let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
-    let app = move |request: Request| {
-        let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
-        async move {
-            if request.uri().path() != "/held" {
-                return hello_or_echo(request).await;
-            }
-            begin.notify_one();
-            gate.notified().await;
-            echo(request).await
+/// A host whose handler for `/held` waits at the gate. Others respond at once.
+async fn held(successor: &Rc<Successor>) -> (Host, Gate) {
+    let (gate, app) = gated(async |gate, request| {
+        if request.uri().path() != "/held" {
+            return hello_or_echo(request).await;
         }
-    };
+        gate.pass().await;
+        echo(request).await
+    });
     let host = Host::start_with_target(options(), successor, app).await;
-    (host, begun, go)
+    (host, gate)
 }
 
 /// A host that has responded once to this client.
@@ -37,13 +29,13 @@ async fn asked(successor: &Rc<Successor>) -> (Host, Client) {
     (host, client)
 }
 
-/// A host whose handler works on a request of this client, until the notification.
-pub(super) async fn busy(successor: &Rc<Successor>, flags: u8) -> (Host, Client, Rc<Notify>) {
-    let (host, begun, go) = held(successor).await;
+/// A host whose handler works on a request of this client, until the gate lets it pass.
+pub(super) async fn busy(successor: &Rc<Successor>, flags: u8) -> (Host, Client, Gate) {
+    let (host, gate) = held(successor).await;
     let mut client = ready(&host, b"").await;
     client.send(get_held(1, flags)).await;
-    begun.notified().await;
-    (host, client, go)
+    gate.begun.notified().await;
+    (host, client, gate)
 }
 
 /// A connection that a server has which does not speak HTTP/2.
@@ -127,7 +119,7 @@ fn a_request_on_its_way_is_served_by_the_next_server() {
 fn a_busy_connection_moves_when_its_requests_are_over() {
     run(async {
         let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, 0).await;
+        let (host, mut client, gate) = busy(&successor, 0).await;
         host.server.hand_over();
         client.send(frame(DATA, 0, 1, b"bo")).await;
         // Parts of frames, before and after the new stream.
@@ -137,7 +129,7 @@ fn a_busy_connection_moves_when_its_requests_are_over() {
             send_and_wait(&mut client, &host, part).await;
         }
         assert_eq!(host.server.count(Count::Requests), 1);
-        go.notify_one();
+        gate.go.notify_one();
         assert_eq!(client.expect_response(1).await, b"body");
         assert_eq!(client.expect_response(3).await, b"hello");
         client.send(&get(5)[4..]).await;
@@ -153,12 +145,12 @@ fn a_busy_connection_moves_when_its_requests_are_over() {
 fn an_upload_and_a_download_end_before_the_move() {
     run(async {
         let successor = Successor::new(Reply::Takes);
-        let (host, begun, go) = held(&successor).await;
+        let (host, gate) = held(&successor).await;
         let mut client = ready(&host, &setting(INITIAL_WINDOW_SIZE, 3)).await;
         client.send(get_held(1, 0)).await;
-        begun.notified().await;
+        gate.begun.notified().await;
         host.server.hand_over();
-        go.notify_one();
+        gate.go.notify_one();
         let end = frame(DATA, END_STREAM, 1, b"body");
         client.send([get(3), more(3, 1), end].concat()).await;
         assert_eq!(client.next(DATA).await.payload, b"bod");
@@ -175,7 +167,7 @@ fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
     run(async {
         let successor = Successor::new(Reply::Takes);
         for is_long in [false, true] {
-            let (host, mut client, go) = busy(&successor, END_STREAM).await;
+            let (host, mut client, gate) = busy(&successor, END_STREAM).await;
             let second = if is_long { 5 } else { 0 };
             for _ in 0..second {
                 host.server.registry.clock.advance();
@@ -189,7 +181,7 @@ fn a_connection_whose_request_takes_long_stays_and_its_client_gets_a_goaway() {
             assert_eq!(waited < 3, is_long, "{waited} ticks");
             let ping = client.next(PING).await.payload;
             client.send(frame(PING, ACK, 0, &ping)).await;
-            go.notify_one();
+            gate.go.notify_one();
             while client.frame().await.is_some() {}
             drop(client);
             host.emptied().await;
@@ -379,7 +371,7 @@ fn a_client_that_ignores_the_goaway_of_the_next_server_is_closed() {
 fn streams_that_waited_and_were_reset_do_not_end_the_connection() {
     run(async {
         let successor = Successor::new(Reply::Takes);
-        let (host, mut client, go) = busy(&successor, END_STREAM).await;
+        let (host, mut client, gate) = busy(&successor, END_STREAM).await;
         host.server.hand_over();
         yield_now().await;
         let mut sent = Vec::new();
@@ -388,7 +380,7 @@ fn streams_that_waited_and_were_reset_do_not_end_the_connection() {
             sent.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
         }
         send_and_wait(&mut client, &host, &sent).await;
-        go.notify_one();
+        gate.go.notify_one();
         assert_eq!(client.expect_response(1).await, b"");
         client.hello_on(101).await;
         assert_eq!(successor.count(), 1);

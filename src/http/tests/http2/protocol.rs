@@ -1,7 +1,6 @@
 //! The beginning of HTTP/2 connections, and their requests and responses.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER};
-use tokio::sync::Notify;
 
 use super::*;
 use crate::http::Http2;
@@ -140,19 +139,14 @@ fn a_client_learns_how_far_it_may_send_ahead() {
 #[test]
 fn a_slow_request_does_not_delay_others_and_all_are_counted() {
     run(async {
-        let go = Rc::new(Notify::new());
-        let held = Rc::clone(&go);
-        let app = move |request: Request| {
-            let held = Rc::clone(&held);
-            async move {
-                match request.uri().path() {
-                    "/held" => held.notified().await,
-                    "/fail" => return Err("on request".into()),
-                    _ => {}
-                }
-                hello(request).await
+        let (gate, app) = gated(async |gate, request| {
+            match request.uri().path() {
+                "/held" => gate.pass().await,
+                "/fail" => return Err("on request".into()),
+                _ => {}
             }
-        };
+            hello(request).await
+        });
         let host = Host::start(options(), app).await;
         let stats = host.server.registry.counters.stats();
         let mut client = Http2Client::connect(&host).await;
@@ -161,7 +155,7 @@ fn a_slow_request_does_not_delay_others_and_all_are_counted() {
         let failed = whole(client.ask("/fail").await).await.expect("a response");
         assert_eq!(failed.0, 500);
         assert_eq!(stats.gauge(Gauge::Requests), 1);
-        go.notify_one();
+        gate.go.notify_one();
         assert_eq!(whole(held).await.expect("a response").1, "hello");
         assert_eq!(stats.gauge(Gauge::Requests), 0);
         assert_eq!(stats.totals().responses, [0, 2, 0, 0, 1]);

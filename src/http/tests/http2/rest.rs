@@ -422,21 +422,13 @@ fn what_is_spent_of_the_clients_window_stays_spent() {
 #[test]
 fn a_connection_with_an_open_stream_does_not_rest() {
     run(async {
-        let gate = Rc::new(tokio::sync::Notify::new());
-        let opened = Rc::clone(&gate);
-        let app = move |_| {
-            let gate = Rc::clone(&opened);
-            async move {
-                gate.notified().await;
-                Ok(text("hello"))
-            }
-        };
+        let (gate, app) = gated(gated_hello);
         let host = Host::start(options(), app).await;
         let mut client = ready(&host, b"").await;
         client.send(get(1)).await;
         pass_time(&host).await;
         assert_eq!(host.server.served(), 1);
-        gate.notify_one();
+        gate.go.notify_one();
         assert_eq!(client.next(DATA).await.payload, b"hello");
         rest(&host).await;
     });

@@ -1,7 +1,5 @@
 //! Uploads on HTTP/2 connections that are to be handed over.
 
-use tokio::sync::Notify;
-
 use super::super::handover::{Reply, Successor};
 use super::moving::busy;
 use super::rest::more;
@@ -12,12 +10,12 @@ use crate::http::http2::waiting::WORKER_MAX;
 const WINDOW: u32 = 256 * 1024;
 
 /// A host that is to hand over a connection of this client, on which an upload is open. Its handler
-/// goes on after the notification.
-async fn waiting_upload() -> (Rc<Successor>, Host, Client, Rc<Notify>) {
+/// waits at the gate.
+async fn waiting_upload() -> (Rc<Successor>, Host, Client, Gate) {
     let successor = Successor::new(Reply::Takes);
-    let (host, client, go) = busy(&successor, 0).await;
+    let (host, client, gate) = busy(&successor, 0).await;
     host.server.hand_over();
-    (successor, host, client, go)
+    (successor, host, client, gate)
 }
 
 /// A request with a body of this length, in frames of 16,000 bytes at most.
@@ -67,7 +65,7 @@ impl Client {
 #[test]
 fn a_connection_stays_if_more_waits_than_can_move() {
     run(async {
-        let (successor, host, mut client, go) = waiting_upload().await;
+        let (successor, host, mut client, gate) = waiting_upload().await;
         let begun = host.server.registry.now();
         for stream in [3, 5, 7, 9] {
             client.send(upload(stream, 250_000)).await;
@@ -82,7 +80,7 @@ fn a_connection_stays_if_more_waits_than_can_move() {
         assert!(waited < 3, "{waited} ticks");
         let ping = client.next(PING).await.payload;
         client.send(frame(DATA, END_STREAM, 1, b"body")).await;
-        go.notify_one();
+        gate.go.notify_one();
         assert_eq!(client.next(DATA).await.payload, b"body");
         client.send(frame(PING, ACK, 0, &ping)).await;
         while client.frame().await.is_some() {}
@@ -93,13 +91,13 @@ fn a_connection_stays_if_more_waits_than_can_move() {
 #[test]
 fn uploads_that_have_come_move_with_the_connection() {
     run(async {
-        let (successor, host, mut client, go) = waiting_upload().await;
+        let (successor, host, mut client, gate) = waiting_upload().await;
         let uploads = [(3, 100_000), (5, 64_000), (7, 80_000)];
         for (stream, length) in uploads {
             client.send(upload(stream, length)).await;
         }
         client.send(frame(DATA, END_STREAM, 1, b"body")).await;
-        go.notify_one();
+        gate.go.notify_one();
         assert_eq!(client.expect_response(1).await, b"body");
         let mut left = uploads.map(|(stream, _)| stream).to_vec();
         while !left.is_empty() {
@@ -118,11 +116,11 @@ fn uploads_that_have_come_move_with_the_connection() {
 #[test]
 fn bodies_of_new_streams_stay_with_the_client_until_the_move() {
     run(async {
-        let (successor, host, mut client, go) = waiting_upload().await;
+        let (successor, host, mut client, gate) = waiting_upload().await;
         client.send(begun_upload(3)).await;
         client.expect_to_keep_bodies().await;
         client.send(frame(SETTINGS, ACK, 0, b"")).await;
-        go.notify_one();
+        gate.go.notify_one();
         client.send(frame(DATA, END_STREAM, 1, b"body")).await;
         assert_eq!(client.expect_response(1).await, b"body");
         client.expect_initial_window(WINDOW).await;
@@ -143,7 +141,7 @@ fn bodies_of_new_streams_stay_with_the_client_until_the_move() {
 #[test]
 fn new_streams_get_their_windows_if_the_connection_stays() {
     run(async {
-        let (successor, host, mut client, go) = waiting_upload().await;
+        let (successor, host, mut client, gate) = waiting_upload().await;
         client.send(begun_upload(3)).await;
         client.expect_to_keep_bodies().await;
         // No request is over in time.
@@ -154,7 +152,7 @@ fn new_streams_get_their_windows_if_the_connection_stays() {
         client.expect_window(5).await;
         let ends = [1, 3, 5].map(|stream| frame(DATA, END_STREAM, stream, b""));
         client.send(ends.concat()).await;
-        go.notify_one();
+        gate.go.notify_one();
         client.send(frame(PING, ACK, 0, &ping)).await;
         while client.frame().await.is_some() {}
         drop(client);
@@ -169,7 +167,7 @@ fn new_streams_get_their_windows_if_the_connection_stays() {
 #[test]
 fn a_body_that_waits_is_not_taken_for_an_acknowledgement() {
     run(async {
-        let (_successor, host, mut client, go) = waiting_upload().await;
+        let (_successor, host, mut client, gate) = waiting_upload().await;
         client.expect_to_keep_bodies().await;
         let end = frame(DATA, END_STREAM, 1, b"body");
         let acknowledged = frame(SETTINGS, ACK, 0, b"");
@@ -182,7 +180,7 @@ fn a_body_that_waits_is_not_taken_for_an_acknowledgement() {
         let second = [rest, head].concat();
         send_and_wait(&mut client, &host, &second).await;
         send_and_wait(&mut client, &host, body).await;
-        go.notify_one();
+        gate.go.notify_one();
         assert_eq!(client.expect_response(1).await, b"body");
         let expected = [b"begun ", &acknowledged[..]].concat();
         assert_eq!(client.expect_response(3).await, expected);
@@ -195,7 +193,7 @@ fn a_body_that_waits_is_not_taken_for_an_acknowledgement() {
 #[test]
 fn streams_that_are_refused_get_no_windows() {
     run(async {
-        let (_successor, host, mut client, go) = waiting_upload().await;
+        let (_successor, host, mut client, gate) = waiting_upload().await;
         client.expect_to_keep_bodies().await;
         let ping = client.next(PING).await.payload;
         pass_time(&host).await;
@@ -219,7 +217,7 @@ fn streams_that_are_refused_get_no_windows() {
                 _ => assert_eq!(read.stream, 0, "{read:?}"),
             }
         }
-        go.notify_one();
+        gate.go.notify_one();
         client.send(frame(DATA, END_STREAM, 1, b"")).await;
         while client.frame().await.is_some() {}
     });
@@ -231,14 +229,14 @@ fn uploads_are_whole_if_the_next_server_has_other_windows() {
     run(async {
         for window in [64 * 1024, 1024 * 1024] {
             let successor = Successor::with(options().upload_window(window), Reply::Takes);
-            let (host, mut client, go) = busy(&successor, END_STREAM).await;
+            let (host, mut client, gate) = busy(&successor, END_STREAM).await;
             host.server.hand_over();
             let [begin, data] = [begun_upload(3), upload(3, WINDOW as usize - 6)];
             let body = &data[frame(HEADERS, 0, 3, GET).len()..];
             let room = more(3, 1 << 20);
             let whole = [&begin[..], &room, &body[..body.len() - 9]].concat();
             send_and_wait(&mut client, &host, &whole).await;
-            go.notify_one();
+            gate.go.notify_one();
             assert_eq!(client.next(HEADERS).await.stream, 1);
             let mut has_window = false;
             while !has_window {
@@ -262,7 +260,7 @@ fn a_connection_stays_if_too_much_waits_on_others() {
     run(async {
         for others in [0, WORKER_MAX] {
             let successor = Successor::new(Reply::Takes);
-            let (host, mut client, go) = busy(&successor, 0).await;
+            let (host, mut client, gate) = busy(&successor, 0).await;
             let registry = &host.server.registry;
             registry.change_waiting(0, others);
             let begun = registry.now();
@@ -275,7 +273,7 @@ fn a_connection_stays_if_too_much_waits_on_others() {
             assert!(waited < 3, "{waited} ticks");
             let ends = [1, 3].map(|stream| frame(DATA, END_STREAM, stream, b""));
             client.send(ends.concat()).await;
-            go.notify_one();
+            gate.go.notify_one();
             client.next(HEADERS).await;
             client.next(HEADERS).await;
             assert_eq!(registry.waiting(), others);
