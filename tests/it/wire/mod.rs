@@ -20,6 +20,8 @@ mod server;
 
 use std::collections::BTreeSet;
 
+use self::play::the_server_has_read_each_piece_before_the_next_is_sent;
+
 tests! {
     request_line,
     host,
@@ -116,58 +118,26 @@ impl Case {
     }
 }
 
-type Group = (&'static str, fn() -> Vec<Case>);
-
-const GROUPS: &[Group] = &[
-    ("request_line", request_line::cases),
-    ("host", host::cases),
-    ("framing", framing::cases),
-    ("chunked", chunked::cases),
-    ("limits", limits::cases),
-    ("expect", expect::cases),
-    ("connection", connection::cases),
-    ("pipelining", pipelining::cases),
-    ("half_close", half_close::cases),
-];
-
-fn request_line() {
-    play::all(request_line::cases());
+/// The groups of cases, each of which is a test.
+macro_rules! groups {
+    ($($group:ident),+ $(,)?) => {
+        const GROUPS: &[(&str, fn() -> Vec<Case>)] = &[$((stringify!($group), $group::cases)),+];
+        $(fn $group() {
+            play::all($group::cases());
+        })+
+    };
 }
 
-fn host() {
-    play::all(host::cases());
-}
-
-fn framing() {
-    play::all(framing::cases());
-}
-
-fn chunked() {
-    play::all(chunked::cases());
-}
-
-fn limits() {
-    play::all(limits::cases());
-}
-
-fn expect() {
-    play::all(expect::cases());
-}
-
-fn connection() {
-    play::all(connection::cases());
-}
-
-fn pipelining() {
-    play::all(pipelining::cases());
-}
-
-fn half_close() {
-    play::all(half_close::cases());
-}
-
-fn the_server_has_read_each_piece_before_the_next_is_sent() {
-    play::the_server_has_read_each_piece_before_the_next_is_sent();
+groups! {
+    request_line,
+    host,
+    framing,
+    chunked,
+    limits,
+    expect,
+    connection,
+    pipelining,
+    half_close,
 }
 
 fn the_table_has_150_cases_each_with_its_section() {
