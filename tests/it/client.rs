@@ -209,14 +209,9 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Response {
 
 /// One request on a connection of its own to a Unix address; the response's body.
 pub(crate) fn get_unix(path: &Path) -> String {
-    let mut stream = UnixStream::connect(path).expect("it listens");
+    let stream = UnixStream::connect(path).expect("it listens");
     stream
         .set_read_timeout(Some(CEILING))
         .expect("a sane timeout");
-    let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-    stream.write_all(request).expect("it reads");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).expect("it responds");
-    let (_, body) = response.split_once("\r\n\r\n").expect("a head");
-    body.to_owned()
+    Client::of(stream).get("/").body
 }
