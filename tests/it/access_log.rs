@@ -67,8 +67,7 @@ fn requests_that_the_server_refuses_are_logged() {
         ids.push((id.expect("an id").to_owned(), status));
     }
     assert_eq!(get(address, "/served").body, "hi");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 
     let log = fs::read_to_string(log).expect("it was written");
     for (id, status) in ids {
@@ -117,8 +116,7 @@ fn fields_that_were_not_parsed_are_null_in_json() {
     let mut client = Client::connect(server.address());
     client.send("no request\r\n\r\n");
     client.take(1);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
     let log = fs::read_to_string(log).expect("it was written");
     let line: serde_json::Value = serde_json::from_str(&log).expect("one object");
     assert_eq!(line["status"], 400);

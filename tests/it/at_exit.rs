@@ -90,9 +90,7 @@ fn it_runs_in_each_worker_that_drains() {
     let mut slots = [(); 2].map(|()| server.wait("at_exit")["slot"].as_u64());
     slots.sort_unstable();
     assert_eq!(slots, [Some(0), Some(1)]);
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert_eq!(ended.count("at_exit"), 2, "{}", ended.log);
 }
 
@@ -108,9 +106,7 @@ pub(crate) fn endless() -> Result<(), Error> {
 fn a_worker_whose_work_at_the_exit_never_ends_exits_in_time() {
     let mut server = Server::start_app("endless_exit");
     server.address();
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     let exits = ended.notices.iter();
     let exits = exits.filter(|notice| notice["notice"] == "worker_exited");
     let statuses: Vec<_> = exits.map(|exit| &exit["status"]).collect();

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
-
 use prefork_server::{Error, Request, Response, Worker, service_fn};
 
 use crate::apps;
@@ -69,9 +67,7 @@ fn busy_connections_of_one_worker_are_spread_over_both() {
         assert!(begun.elapsed() < CEILING, "no connection is handed over");
     }
     drop(idle);
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     let finished = ended.notices.last().expect("some");
     assert!(finished["handed_over"].as_u64() >= Some(2), "{finished}");
     let cut = |notice: &serde_json::Value| notice["cut"].as_u64() > Some(0);
@@ -109,6 +105,5 @@ fn connections_leave_a_worker_that_one_client_keeps_busy() {
             "clients stay beside the busy one"
         );
     });
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }

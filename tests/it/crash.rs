@@ -186,8 +186,7 @@ fn a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash() {
     // More often than the crash limit allows.
     let pids: BTreeSet<_> = (0..4).map(|_| get(address, "/").body).collect();
     assert_eq!(pids.len(), 4);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// The thread or the master may be the first to reap a process.
@@ -209,8 +208,7 @@ fn a_process_that_another_thread_reaps_is_replaced() {
         assert_eq!(pid_of(&server.wait("worker_exited")), worker);
         server.wait("worker_ready");
     }
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// Names the admin address of the app.
@@ -275,8 +273,7 @@ fn a_panic_in_the_task_that_drives_deadlines_ends_the_worker() {
     client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\n");
     assert_eq!(server.wait("worker_exited")["status"], "exit 101");
     server.wait("worker_ready");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// Waits for the body of a request with a waker that panics.
@@ -316,8 +313,7 @@ fn a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash() {
         let pause = pause.as_u64().expect("a number");
         assert!(pause >= most / 2 && pause <= most, "{pause} of {most} ms");
     }
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// Respawns without a backoff.
@@ -343,7 +339,5 @@ fn a_worker_that_cannot_be_started_does_not_count_as_a_crash() {
     assert_eq!(get(address, "/").body, "hi");
     server.limit_descriptors("1024:");
     server.wait("worker_ready");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
 }

@@ -290,9 +290,7 @@ fn infinite_timeouts_end_no_process() {
     // The next worker has the connection.
     assert_eq!(client.get("/").body, "hello");
     drop(client);
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     let exits = |exit: &&Value| exit["notice"] == "worker_exited";
     assert!(
         ended

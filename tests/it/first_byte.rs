@@ -50,9 +50,7 @@ fn connections_without_a_first_byte_outlive_reloads_and_upgrades() {
             assert!(workers.contains(&response.worker("pid")));
         }
     }
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     let finished = ended.notices.last().expect("some");
     assert_eq!(finished["connections"], 2 * 20, "each was accepted once");
 }

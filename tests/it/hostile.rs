@@ -313,8 +313,7 @@ fn a_worker_that_has_ended_leaves_no_harm_in_its_listeners() {
             assert_eq!(Client::connect(address).get("/").body, "hello", "{harm}");
         }
     }
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// How many sockets listen at this address (proc_pid_net(5)).

@@ -81,9 +81,7 @@ fn reload_beside_clients(mut server: Server, tls: Option<TlsConnector>) {
     progress.wait_for_more(&clients);
     progress.over.store(true, Ordering::Relaxed);
     let used = clients.join().expect("every request is answered");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
     for used in used {
         assert_eq!(used.connections, 1);
         // One of each generation.
@@ -218,8 +216,7 @@ fn busy_connections_of_one_worker_are_spread_over_both() {
             }
         }
     });
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// The first bytes show that a connection speaks HTTP/2. It is placed before they come.

@@ -84,8 +84,7 @@ fn a_master_notifies_the_watchdog_only_if_the_watchdog_is_for_it() {
             .env("WATCHDOG_PID", "1"),
     );
     server.address();
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
     let said = manager.hear_until("STATUS=ended");
     assert!(!said.contains("WATCHDOG"), "{said}");
 }
@@ -145,8 +144,7 @@ fn an_inherited_unix_listener_keeps_its_file() {
     let mut command = activated(&respond(&[]), "$$", "app.socket");
     let mut server = Server::spawn_with_input(&mut command, input(listener));
     assert_eq!(server.addresses(), [format!("unix:{}", path.display())]);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
     assert!(path.exists(), "the file is the manager's");
 }
 
@@ -238,8 +236,7 @@ fn workers_run_as_the_configured_user() {
     // The kernel clears that signal when a process changes its user.
     let mut app = Server::start_app("nobody");
     assert_eq!(get(app.address(), "/").body, "Some(SIGTERM)");
-    app.signal(Signal::SIGTERM);
-    assert_eq!(app.end().code, Some(0));
+    app.stop();
 }
 
 fn a_program_that_the_user_may_not_execute_is_named() {

@@ -33,9 +33,7 @@ fn every_slot_responds() {
     let address = server.address();
     let slots: BTreeSet<_> = (0..200).map(|_| get(address, "/").worker("slot")).collect();
     assert_eq!(slots, BTreeSet::from([0, 1, 2, 3]));
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert_eq!(ended.count("worker_exited"), 4);
     assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
 }
@@ -49,8 +47,7 @@ fn a_unix_address_is_served_and_its_file_removed() {
     for _ in 0..10 {
         assert_eq!(get_unix(&path), "hi");
     }
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
     assert!(!path.exists(), "the socket file is left");
 }
 
@@ -81,9 +78,7 @@ fn a_reload_makes_a_removed_socket_file_again() {
     let _other = UnixListener::bind(&path).expect("a new path");
     server.signal(Signal::SIGHUP);
     server.wait("reload_finished");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert!(
         ended.log.contains("cannot be opened again"),
         "{}",
@@ -112,9 +107,7 @@ fn several_addresses_and_shared_listeners_are_served() {
     // All workers accept from a shared listener, so no worker has to adopt it.
     server.signal(Signal::SIGTTOU);
     server.wait("resized");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert_eq!(ended.count("adopted") + ended.count("released"), 0);
 }
 
@@ -126,8 +119,7 @@ fn the_pid_file_exists_as_long_as_the_master() {
     server.address();
     let pid = std::fs::read_to_string(&path).expect("it is written before `serving`");
     assert_eq!(pid.trim(), server.pid.to_string());
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
     assert!(!path.exists());
 }
 
@@ -162,8 +154,7 @@ fn a_second_server_with_the_pid_file_does_not_start() {
     let mut next = start();
     next.address();
     refuse_a_second(&next);
-    next.signal(Signal::SIGTERM);
-    assert_eq!(next.end().code, Some(0));
+    next.stop();
     assert!(!path.exists());
 }
 
@@ -296,9 +287,7 @@ fn notices_go_to_any_descriptor() {
             .arg(binary.get_program()),
     );
     server.address();
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
 }
 
 fn an_echo_of_a_body_beyond_the_limit_is_413() {

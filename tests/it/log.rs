@@ -65,8 +65,7 @@ fn the_master_keeps_working_when_the_reader_of_its_log_has_closed() {
     drop(reader);
     let mut server = Server::spawn_with_log(&mut command(), writer);
     works(&mut server);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 fn the_master_keeps_working_when_the_reader_of_its_log_does_not_read() {
@@ -80,8 +79,7 @@ fn the_master_keeps_working_when_the_reader_of_its_log_does_not_read() {
     // The number of dropped lines is written with the next line that fits.
     reloads(&mut server);
     let pid = server.pid;
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
     let log = io::read_to_string(reader).expect("no process writes any more");
     assert!(log.contains(&format!("process {pid} dropped ")), "{log}");
     assert!(log.contains("reload finished"), "{log}");

@@ -168,9 +168,7 @@ fn connections_of_run_are_spread_evenly() {
             assert_even(&server, open.iter().map(|(worker, _)| worker));
         }
     }
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     // Each connection counts as accepted once.
     let finished = ended.notices.last().expect("some");
     assert_eq!(finished["connections"], 8);

@@ -108,8 +108,7 @@ fn workers_can_reload_and_cannot_stop_the_server() {
     }
     wait_until_replaced(&mut server);
     assert_eq!(get(address, "/").body, "2");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 fn a_listener_that_a_worker_shut_down_listens_again() {
@@ -151,8 +150,7 @@ fn a_unix_listener_that_a_worker_shut_down_is_replaced() {
     assert_eq!(reopened["slot"], Value::Null);
     server.wait("reload_finished");
     assert_eq!(get_unix(&path), "2");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
     assert!(!path.exists());
 }
 
@@ -172,8 +170,7 @@ fn an_inbox_that_a_worker_shut_down_is_replaced() {
     for mut client in clients {
         assert_eq!(client.get("/").body, "3");
     }
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// Until the old workers have exited.

@@ -5,7 +5,6 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use prefork_server::{Error, Worker, service_fn};
 use serde_json::Value;
 
@@ -35,9 +34,7 @@ fn workers_are_replaced_after_their_requests_and_refuse_no_connection() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     expect_ready_before_draining(&ended.notices);
 }
 
@@ -69,8 +66,7 @@ fn replacements_that_cannot_start_do_not_end_a_serving_server() {
     fs::create_dir(&logs).expect("a new name");
     assert!(answered(1000));
     assert_eq!(pid_of(&server.wait("worker_draining")), serving);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 fn workers_are_replaced_by_age_one_after_the_other() {
@@ -78,9 +74,7 @@ fn workers_are_replaced_by_age_one_after_the_other() {
     for _ in 0..4 {
         server.wait("worker_draining");
     }
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert!(
         ended
             .notices
@@ -102,8 +96,7 @@ fn workers_that_ask_for_it_at_once_are_replaced_ever_more_slowly() {
         assert!(pause >= most / 2 && pause <= most, "{pause} of {most} ms");
     }
     assert_eq!(get(address, "/").body, "hello", "it still serves");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// Each worker asks to be replaced as soon as it serves.

@@ -48,8 +48,7 @@ fn clients_are_served_after_a_slot_was_added_and_removed_at_once() {
     assert_eq!(server.wait("resized")["workers"], 1);
     server.wait_for("worker_exited", |exited| exited["slot"] == 1);
     all_are_answered(address);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 fn clients_are_served_while_the_worker_of_a_new_slot_keeps_crashing() {
@@ -58,8 +57,7 @@ fn clients_are_served_while_the_worker_of_a_new_slot_keeps_crashing() {
     server.signal(Signal::SIGTTIN);
     server.wait_for("backing_off", |rests| rests["slot"] == 1);
     all_are_answered(address);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 fn the_last_worker_that_serves_is_retired_when_another_is_ready() {
@@ -75,8 +73,7 @@ fn the_last_worker_that_serves_is_retired_when_another_is_ready() {
     server.wait_for("worker_ready", |ready| ready["slot"] == 0);
     server.wait_for("worker_draining", |draining| draining["slot"] == 1);
     all_are_answered(address);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// Only the first slot's worker becomes ready.

@@ -25,9 +25,7 @@ fn a_program_with_threads_receives_all_signals() {
     server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
     server.signal(Signal::SIGHUP);
     server.wait("reload_finished");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
 }
 
 /// A program inherits an ignored `SIGCHLD` (execve(2)). Then the kernel reaps the program's
@@ -43,9 +41,7 @@ fn workers_are_reaped_when_the_server_was_started_with_sigchld_ignored() {
     server.address();
     kill(pid, Signal::SIGKILL).expect("it lives");
     server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
 }
 
 fn a_worker_that_dies_of_a_real_time_signal_is_replaced() {
@@ -103,7 +99,5 @@ fn a_signal_is_received_before_all_workers_are_spawned() {
 fn a_signal_at_the_very_end_does_not_change_the_outcome() {
     let mut server = Server::start_app("late_signal");
     server.address();
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
 }

@@ -126,8 +126,7 @@ fn notices_go_to_any_descriptor_that_the_master_has() {
     command.args(["--listen", "127.0.0.1:0", "--announce-fd", "9"]);
     let mut server = Server::spawn(&mut command);
     server.address();
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 fn a_worker_inherits_only_its_own_descriptors() {
@@ -174,15 +173,13 @@ fn a_program_started_before_the_server_inherits_nothing_of_it() {
     server.wait("reload_finished");
     server.signal(Signal::SIGUSR2);
     assert_eq!(roles(&mut server), ["Worker", "Master", "Worker"]);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 fn a_thread_beside_the_master_can_wait_for_programs() {
     let mut server = Server::start_app("starts_beside");
     assert_eq!(server.wait("waited")["failed"], 0);
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 /// While the master supervises, another thread starts programs and waits for each.

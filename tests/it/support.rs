@@ -116,16 +116,9 @@ impl Server {
     ) -> Value {
         let deadline = Instant::now() + limit;
         loop {
-            match self
-                .notices
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            {
-                Ok(notice) => {
-                    self.count(&notice);
-                    if notice["notice"] == name && wanted(&notice) {
-                        return notice;
-                    }
-                }
+            match self.next(deadline) {
+                Ok(notice) if notice["notice"] == name && wanted(&notice) => return notice,
+                Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => panic!("no `{name}`; {}", self.log()),
                 Err(RecvTimeoutError::Disconnected) => {
                     panic!("it ended before `{name}`; {}", self.log())
@@ -160,20 +153,22 @@ impl Server {
         assert!(changed.expect("there is prlimit(1)").success());
     }
 
+    /// Has the server drain, and waits for its end, which must be without an error.
+    pub(crate) fn stop(self) -> Ended {
+        self.signal(Signal::SIGTERM);
+        let ended = self.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.log);
+        ended
+    }
+
     /// Waits for the end of the master and of each process that has its standard output: all
     /// workers.
     pub(crate) fn end(mut self) -> Ended {
         let deadline = Instant::now() + CEILING;
         let mut notices = Vec::new();
         loop {
-            match self
-                .notices
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            {
-                Ok(notice) => {
-                    self.count(&notice);
-                    notices.push(notice);
-                }
+            match self.next(deadline) {
+                Ok(notice) => notices.push(notice),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => panic!("a process is left; {}", self.log()),
             }
@@ -195,13 +190,16 @@ impl Server {
         fs::read_to_string(self.dir.path().join("log")).expect("it is ours")
     }
 
-    fn count(&mut self, notice: &Value) {
+    fn next(&mut self, deadline: Instant) -> Result<Value, RecvTimeoutError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let notice = self.notices.recv_timeout(left)?;
         self.spawned += usize::from(notice["notice"] == "worker_spawned");
         assert!(
             self.spawned <= SPAWNED_MAX,
             "workers without end; {}",
             self.log()
         );
+        Ok(notice)
     }
 }
 

@@ -102,9 +102,7 @@ fn https_is_served_with_the_configured_certificate() {
         stranger.try_visit(address).is_err(),
         "it does not know the CA"
     );
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert!(
         ended.log.contains(&format!("https://{address}/")),
         "{}",
@@ -161,8 +159,7 @@ fn sessions_resume_on_every_worker_after_a_crash_a_reload_and_an_upgrade() {
     server.wait("upgrade_finished");
     server.wait("reload_finished");
     all_resume("an upgrade");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
 }
 
 fn ticket_keys_are_in_no_core_and_workers_can_only_read_them() {

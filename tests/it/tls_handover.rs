@@ -394,8 +394,6 @@ fn websockets_get_going_away_and_are_cut_after_the_grace() {
     talks.iter_mut().for_each(Talk::expect_close);
     talks.into_iter().for_each(|talk| expect_closed(talk.0));
     assert!(asked.elapsed() >= HASTY, "{:?}", asked.elapsed());
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert_eq!(ended.notices.last().expect("some")["upgrades_cut"], 4);
 }

@@ -180,9 +180,7 @@ fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
     kill(gone, Signal::SIGTERM).expect("it lives");
     let come = pid_of(&server.wait("worker_ready"));
     assert!(installed.is_run_by(come));
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
 }
 
@@ -250,9 +248,7 @@ fn a_canary_that_fails_changes_nothing() {
         assert_eq!(get(address, "/").body, "hello");
         until(|| (server.workers(), descriptors(server.pid)) == before);
     }
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
 }
 
 fn an_upgrade_keeps_files_descriptors_and_open_requests() {
@@ -285,8 +281,7 @@ fn an_upgrade_keeps_files_descriptors_and_open_requests() {
     let pid = fs::read_to_string(&pid_file).expect("it is there");
     assert_eq!(pid.trim(), server.pid.to_string());
     assert_eq!(get_unix(&unix), "hi");
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    server.stop();
     assert!(!pid_file.exists() && !unix.exists());
 }
 
@@ -311,9 +306,7 @@ fn an_upgrade_applies_the_settings_of_the_new_binary() {
     for _ in 0..20 {
         assert_eq!(get(address, "/").body, "new");
     }
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
     assert!(!unix.exists());
 }
 
@@ -335,9 +328,7 @@ fn settings_that_a_master_refuses_do_not_end_the_server() {
     server.wait("reload_finished");
     assert!(server.log().contains("no-such-user"), "{}", server.log());
     until(|| get(address, "/").body == "new");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    server.stop();
 }
 
 fn a_file_that_the_workers_user_may_not_execute_is_named() {

@@ -307,8 +307,7 @@ fn servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file() 
     let pid_file = dir.path().join("second").display().to_string();
     assert_eq!(of(&["stop", "--wait", "--pid-file", &pid_file]), done());
     assert_eq!(second.end().code, Some(0));
-    first.signal(Signal::SIGTERM);
-    assert_eq!(first.end().code, Some(0));
+    first.stop();
 }
 
 fn a_pid_file_of_no_server_is_told_from_one_of_a_server_with_another_address() {

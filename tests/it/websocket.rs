@@ -299,9 +299,7 @@ fn a_websocket_client_that_does_not_close_is_cut_after_the_grace() {
     );
     assert_eq!(exited["cut"], 0, "no connection was open at its end");
     assert_ne!(get(address, "/").body, first.to_string());
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = server.stop();
     assert_eq!(ended.notices.last().expect("some")["upgrades_cut"], 2);
     assert!(ended.log.contains("open=0 upgraded=2"), "{}", ended.log);
 }

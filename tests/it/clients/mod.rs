@@ -306,9 +306,7 @@ impl Reloaded {
             }
         });
         let server = reloads.join().expect("each reload finishes");
-        server.signal(Signal::SIGTERM);
-        let ended = server.end();
-        assert_eq!(ended.code, Some(0), "{}", ended.log);
+        let ended = server.stop();
         let cut = |notice: &serde_json::Value| notice["cut"].as_u64().unwrap_or(0);
         assert_eq!(
             ended.notices.iter().map(cut).sum::<u64>(),
