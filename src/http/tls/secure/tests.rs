@@ -2,12 +2,14 @@ mod handing_over;
 mod opening;
 mod slow;
 
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::mem::MaybeUninit;
+use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::once;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -20,22 +22,31 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::http::{Acceptor, ClientAuth, Http, Tls, TlsHandshake, TlsInfo, TlsVersion};
+use crate::http::conn::handover::HandoverFuture;
+use crate::http::{
+    Acceptor, ClientAuth, HandoverTarget, Http, Tls, TlsHandshake, TlsInfo, TlsVersion,
+};
 use crate::keyring::{Key, Keyring};
 
 /// Nothing takes this long.
 const CEILING: Duration = Duration::from_secs(10);
 
-struct Tcp {
-    stream: TcpStream,
+/// A socket on this stream.
+struct Plain<S, C = ()> {
+    stream: S,
+    /// What the client has closed, if the stream does not know it.
+    closed: C,
     /// What another server knew.
     moved: Option<Moved>,
 }
 
-impl Tcp {
-    fn new(stream: TcpStream) -> Self {
+type Tcp = Plain<TcpStream>;
+
+impl<S, C> Plain<S, C> {
+    fn new(stream: S, closed: C) -> Self {
         Self {
             stream,
+            closed,
             moved: None,
         }
     }
@@ -67,7 +78,7 @@ impl Socket for Tcp {
     }
 }
 
-impl AsyncRead for Tcp {
+impl<S: AsyncRead + Unpin, C: Unpin> AsyncRead for Plain<S, C> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -77,7 +88,7 @@ impl AsyncRead for Tcp {
     }
 }
 
-impl AsyncWrite for Tcp {
+impl<S: AsyncWrite + Unpin, C: Unpin> AsyncWrite for Plain<S, C> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -92,6 +103,23 @@ impl AsyncWrite for Tcp {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Gives each socket back, as a worker that takes over the session gets it.
+struct GivesBack;
+
+impl<S: 'static, C: 'static> HandoverTarget<Plain<S, C>> for GivesBack
+where
+    Plain<S, C>: Socket,
+{
+    fn hand_over(
+        self: Rc<Self>,
+        mut socket: Plain<S, C>,
+        moved: Moved,
+    ) -> HandoverFuture<Plain<S, C>> {
+        socket.moved = Some(moved);
+        Box::pin(ready(Err(socket)))
     }
 }
 
@@ -157,7 +185,7 @@ impl Peers {
         let address = listener.local_addr().expect("bound");
         let client = TcpStream::connect(address).await.expect("it listens");
         let (stream, _) = listener.accept().await.expect("it has connected");
-        (client, self.acceptor.accept(Tcp::new(stream)))
+        (client, self.acceptor.accept(Tcp::new(stream, ())))
     }
 
     /// A connection whose socket buffers have a few kilobytes.
@@ -170,7 +198,7 @@ impl Peers {
         let (stream, _) = listener.accept().await.expect("it has connected");
         let socket = SockRef::from(&stream);
         socket.set_send_buffer_size(1).expect("the least");
-        (client, self.acceptor.accept(Tcp::new(stream)))
+        (client, self.acceptor.accept(Tcp::new(stream, ())))
     }
 
     async fn opened(&self) -> (tokio_rustls::client::TlsStream<TcpStream>, Secure<Tcp>) {
@@ -389,7 +417,7 @@ async fn a_response_before_one_that_fails_is_complete() {
             "/" => Ok(Frame::data(Bytes::from("x".repeat(LONG)))),
             _ => Err(io::Error::other("the body fails")),
         };
-        Ok::<_, io::Error>(http::Response::new(StreamBody::new(Once(Some(piece)))))
+        Ok::<_, io::Error>(http::Response::new(StreamBody::new(once(ready(piece)))))
     });
     let server = crate::http::Server::new(Http::new(), WorkerStats::own());
     let serving = server.endpoint(service).serve(secure);
@@ -409,17 +437,6 @@ async fn a_response_before_one_that_fails_is_complete() {
         .await
         .expect("it ends");
     assert_eq!(count, LONG);
-}
-
-/// A body of one piece.
-struct Once<T>(Option<T>);
-
-impl<T: Unpin> futures_core::Stream for Once<T> {
-    type Item = T;
-
-    fn poll_next(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<T>> {
-        Poll::Ready(self.0.take())
-    }
 }
 
 #[tokio::test]

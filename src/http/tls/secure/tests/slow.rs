@@ -1,37 +1,20 @@
 //! Clients that read slowly: bytes that TLS buffers for a client count as unsent.
 
 use std::cell::Cell;
-use std::future::ready;
-use std::rc::Rc;
 
+use futures_util::stream::{self, StreamExt};
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
-use crate::http::conn::handover::HandoverFuture;
-use crate::http::{HandoverTarget, Request, Server};
+use crate::http::{Request, Server};
 use crate::stats::Count;
 
 /// Capacity of the pipe between server and client, in bytes.
 const PIPE: usize = 8 * 1024;
 
 /// A stream that accepts as many bytes as the pipe has free.
-struct Narrow {
-    stream: DuplexStream,
-    closed: Closed,
-    /// What another server knew.
-    moved: Option<Moved>,
-}
-
-/// Gives each socket back, as a worker that takes over the session gets it.
-struct GivesBack;
-
-impl HandoverTarget<Narrow> for GivesBack {
-    fn hand_over(self: Rc<Self>, mut io: Narrow, moved: Moved) -> HandoverFuture<Narrow> {
-        io.moved = Some(moved);
-        Box::pin(ready(Err(io)))
-    }
-}
+type Narrow = Plain<DuplexStream, Closed>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Session {
@@ -64,50 +47,6 @@ impl Socket for Narrow {
     }
 }
 
-impl AsyncRead for Narrow {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Narrow {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// A response's body, whose pieces the test sends.
-struct Pieces(UnboundedReceiver<Bytes>);
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let piece = self.0.poll_recv(cx);
-        piece.map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
-    }
-}
-
 /// Requests a response of these pieces. `take` reads the encrypted response, not in whole records.
 /// Returns the number of write timeouts.
 async fn serve(
@@ -119,12 +58,7 @@ async fn serve(
 ) -> u64 {
     let peers = Peers::new(None);
     let (client, stream) = duplex(PIPE);
-    let narrow = Narrow {
-        stream,
-        closed,
-        moved: None,
-    };
-    let connected = (client, peers.acceptor.accept(narrow));
+    let connected = (client, peers.acceptor.accept(Narrow::new(stream, closed)));
     let (mut client, mut secure) = peers.open(connected).await;
     if session == Session::Moved {
         let target = peers.acceptor.handover_target(Rc::new(GivesBack));
@@ -133,8 +67,10 @@ async fn serve(
     }
     let pieces = Cell::new(Some(pieces));
     let service = hyper::service::service_fn(move |_: Request| {
-        let pieces = pieces.take().expect("one request");
-        async { Ok::<_, io::Error>(http::Response::new(Pieces(pieces))) }
+        let mut pieces = pieces.take().expect("one request");
+        let pieces = stream::poll_fn(move |cx| pieces.poll_recv(cx));
+        let body = StreamBody::new(pieces.map(|piece| Ok::<_, io::Error>(Frame::data(piece))));
+        async { Ok::<_, io::Error>(http::Response::new(body)) }
     });
     let server = Server::new(http, WorkerStats::own());
     let serving = server.endpoint(service).serve(secure);
