@@ -1,11 +1,10 @@
 //! Clients that close the connection while no data of their response is ready.
 
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body::{Body, Frame};
+use futures_util::stream::{self, StreamExt};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
 use prefork_server::{Error, Request, service_fn};
 
 use crate::apps;
@@ -20,27 +19,11 @@ tests! {
 pub(crate) fn app() -> Result<(), Error> {
     apps::server().workers(1).serve(async |_worker| {
         Ok(service_fn(async |_request: Request| {
-            let words = Words(Some(Bytes::from_static(b"hello")));
-            Ok::<_, Infallible>(http::Response::new(words))
+            let word = Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"hello")));
+            let words = stream::iter([word]).chain(stream::pending());
+            Ok::<_, Infallible>(http::Response::new(StreamBody::new(words)))
         }))
     })
-}
-
-struct Words(Option<Bytes>);
-
-impl Body for Words {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.0.take() {
-            Some(word) => Poll::Ready(Some(Ok(Frame::data(word)))),
-            None => Poll::Pending,
-        }
-    }
 }
 
 fn a_silent_response_is_dropped_when_its_client_leaves() {

@@ -1,5 +1,6 @@
 //! Responses of the type `text/event-stream` end at the drain.
 
+use futures_util::stream::{self, Stream, StreamExt};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -7,16 +8,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 
-type Events = UnboundedSender<&'static str>;
+type Events = UnboundedSender<Bytes>;
 
 /// A host whose responses have these headers and the pieces that are sent to its channel.
 pub(super) async fn host(headers: &'static [(HeaderName, &'static str)]) -> (Host, Events) {
     let (events, pieces) = unbounded_channel();
     let pieces = Rc::new(RefCell::new(Some(pieces)));
     let app = move |_: Request| {
-        let pieces = pieces.take().expect("one request");
-        let pieces = futures_util::stream::unfold(pieces, next_piece);
-        let mut response = Response::new(StreamBody::new(pieces).boxed_unsync());
+        let mut pieces: UnboundedReceiver<_> = pieces.take().expect("one request");
+        let mut response = streamed(stream::poll_fn(move |cx| pieces.poll_recv(cx)));
         for (name, value) in headers {
             response
                 .headers_mut()
@@ -27,11 +27,13 @@ pub(super) async fn host(headers: &'static [(HeaderName, &'static str)]) -> (Hos
     (Host::start(options(), app).await, events)
 }
 
-type Pieces = UnboundedReceiver<&'static str>;
-
-async fn next_piece(mut pieces: Pieces) -> Option<(Result<Frame<Bytes>, BoxError>, Pieces)> {
-    let piece = pieces.recv().await?;
-    Some((Ok(Frame::data(piece.into())), pieces))
+/// A response with these pieces.
+pub(super) fn streamed<S>(pieces: S) -> Response<UnsyncBoxBody<Bytes, BoxError>>
+where
+    S: Stream<Item = Bytes> + Send + 'static,
+{
+    let frames = pieces.map(|piece| Ok(Frame::data(piece)));
+    Response::new(StreamBody::new(frames).boxed_unsync())
 }
 
 pub(super) const EVENTS: &[(HeaderName, &str)] =
@@ -45,7 +47,7 @@ fn an_event_stream_ends_when_a_hand_over_or_a_drain_begins() {
             let mut client = host.connect().await;
             client.send(HELLO).await;
             client.expect("HTTP/1.1 200 OK\r\n").await;
-            events.send("data: 1\n\n").expect("it is polled");
+            events.send("data: 1\n\n".into()).expect("it is polled");
             client
                 .expect(
                     "content-type: Text/Event-Stream; charset=utf-8\r\n\
@@ -54,7 +56,7 @@ fn an_event_stream_ends_when_a_hand_over_or_a_drain_begins() {
                 .await;
             begin(&host.server);
             // It is ready when the body is polled next.
-            events.send("data: 2\n\n").expect("it is not over");
+            events.send("data: 2\n\n".into()).expect("it is not over");
             client.expect("9\r\ndata: 2\n\n\r\n0\r\n\r\n").await;
             assert!(events.is_closed());
         }
@@ -68,7 +70,7 @@ fn an_event_stream_that_begins_in_a_drain_sends_what_is_ready() {
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.1\r\n").await;
         host.server.drain();
-        events.send("data: 1\n\n").expect("it is not over");
+        events.send("data: 1\n\n".into()).expect("it is not over");
         client.send("host: test\r\n\r\n").await;
         let response = client.rest().await;
         assert!(
@@ -86,7 +88,7 @@ fn an_event_stream_that_never_pauses_ends_too() {
         client.send("GET / HTTP/1.1\r\n").await;
         host.server.drain();
         for _ in 0..100 {
-            events.send("data: 1\n\n").expect("it is not over");
+            events.send("data: 1\n\n".into()).expect("it is not over");
         }
         client.send("host: test\r\n\r\n").await;
         let response = client.rest().await;
@@ -112,7 +114,7 @@ fn other_streams_and_compressed_ones_do_not_end_at_the_drain() {
             client.expect("HTTP/1.1 200 OK\r\n").await;
             host.server.drain();
             for _ in 0..20 {
-                events.send("x").expect("it is not over");
+                events.send("x".into()).expect("it is not over");
             }
             drop(events);
             let response = client.rest().await;

@@ -1,5 +1,6 @@
 //! Handlers and bodies that fail: a failure affects its own request only.
 
+use futures_util::stream;
 use http::HeaderValue;
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -160,7 +161,7 @@ async fn half_a_body(request: Request) -> HandlerResult {
         }
     });
     Ok(Response::new(
-        StreamBody::new(Iterated(frames)).boxed_unsync(),
+        StreamBody::new(stream::iter(frames)).boxed_unsync(),
     ))
 }
 
@@ -223,17 +224,6 @@ fn no_second_response_follows_one_that_was_begun() {
         assert_eq!(client.rest().await, "");
         assert_eq!(host.server.count(Count::Panics), 1);
     });
-}
-
-/// An iterator as a stream.
-pub(super) struct Iterated<I>(pub(super) I);
-
-impl<I: Iterator + Unpin> futures_core::Stream for Iterated<I> {
-    type Item = I::Item;
-
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<I::Item>> {
-        Poll::Ready(self.0.next())
-    }
 }
 
 #[test]

@@ -3,10 +3,10 @@
 
 use std::future::pending;
 
-use http_body::Frame;
-use http_body_util::StreamBody;
-use tokio::sync::{mpsc, oneshot};
+use futures_util::stream;
+use tokio::sync::oneshot;
 
+use super::event_streams::streamed;
 use super::*;
 
 /// Sends a message when it is dropped.
@@ -117,12 +117,12 @@ async fn silent() -> (Host, oneshot::Receiver<()>) {
     let app = move |_| {
         let guard = once.take().expect("one request");
         let mut word = Some(Bytes::from_static(b"one"));
-        let pieces = std::future::poll_fn(move |_| {
+        let pieces = stream::poll_fn(move |_| {
             let _ = &guard;
             word.take()
                 .map_or(Poll::Pending, |word| Poll::Ready(Some(word)))
         });
-        async { Ok(stream(pieces)) }
+        async { Ok(streamed(pieces)) }
     };
     (Host::start(options(), app).await, has_ended)
 }
@@ -175,23 +175,11 @@ fn a_client_that_only_stops_sending_ends_a_silent_response() {
     });
 }
 
-/// A server whose response consists of the pieces that the test sends.
-async fn with_pieces() -> (Host, mpsc::UnboundedSender<Bytes>) {
-    let (more, pieces) = mpsc::unbounded_channel::<Bytes>();
-    let pieces = Rc::new(RefCell::new(Some(pieces)));
-    let app = move |_| {
-        let mut pieces = pieces.take().expect("one request");
-        let pieces = std::future::poll_fn(move |cx| pieces.poll_recv(cx));
-        async { Ok(stream(pieces)) }
-    };
-    (Host::start(options(), app).await, more)
-}
-
 /// An event stream may pause for longer than the time after which the client is checked.
 #[test]
 fn a_silent_response_continues_for_a_client_that_is_connected() {
     run(async {
-        let (host, more) = with_pieces().await;
+        let (host, more) = event_streams::host(&[]).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
         more.send("one".into()).expect("the body is read");
@@ -208,7 +196,7 @@ fn a_silent_response_continues_for_a_client_that_is_connected() {
 #[test]
 fn a_response_that_moves_continues_for_a_client_that_has_stopped_sending() {
     run(async {
-        let (host, more) = with_pieces().await;
+        let (host, more) = event_streams::host(&[]).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
         client.stream.shutdown().await.expect("it is connected");
@@ -233,7 +221,7 @@ fn a_response_that_is_not_taken_yet_continues_for_a_client_that_has_stopped_send
     run(async {
         const PIECE: usize = 1 << 20;
         const PIECES: usize = 32;
-        let (host, more) = with_pieces().await;
+        let (host, more) = event_streams::host(&[]).await;
         for _ in 0..PIECES {
             more.send(vec![b'x'; PIECE].into()).expect("room");
         }
@@ -242,7 +230,7 @@ fn a_response_that_is_not_taken_yet_continues_for_a_client_that_has_stopped_send
         client.send(HELLO).await;
         client.stream.shutdown().await.expect("it is connected");
         // Wait until the client of another silent response was checked twice.
-        let (other, _more) = with_pieces().await;
+        let (other, _more) = event_streams::host(&[]).await;
         let mut other_client = other.connect().await;
         other_client.send(HELLO).await;
         other.looked().await;
@@ -253,24 +241,4 @@ fn a_response_that_is_not_taken_yet_continues_for_a_client_that_has_stopped_send
         assert!(response.ends_with("\r\n0\r\n\r\n"));
         host.emptied().await;
     });
-}
-
-fn stream<F>(pieces: F) -> Response<UnsyncBoxBody<Bytes, BoxError>>
-where
-    F: Future<Output = Option<Bytes>> + Unpin + Send + 'static,
-{
-    Response::new(StreamBody::new(Pieces(pieces)).boxed_unsync())
-}
-
-/// A stream of the values of a future, which is polled again and again.
-struct Pieces<F>(F);
-
-impl<F: Future<Output = Option<Bytes>> + Unpin> futures_core::Stream for Pieces<F> {
-    type Item = Result<Frame<Bytes>, BoxError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.0)
-            .poll(cx)
-            .map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
-    }
 }

@@ -1,10 +1,10 @@
 //! Responses whose `Content-Length` is not the length of their body. hyper's debug builds panic at
 //! some of them.
 
+use futures_util::stream;
 use http_body::{Frame, SizeHint};
 use http_body_util::StreamBody;
 
-use super::failures::Iterated;
 use super::*;
 use crate::stats::Count;
 
@@ -26,7 +26,7 @@ pub(super) async fn app(request: Request) -> HandlerResult {
         Some("whole" | "nothing" | "coded") => text("hello"),
         Some("pieces" | "unchanged") => {
             let pieces = ["hel", "lo"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
-            Response::new(StreamBody::new(Iterated(pieces.into_iter())).boxed_unsync())
+            Response::new(StreamBody::new(stream::iter(pieces)).boxed_unsync())
         }
         Some("lies") => Response::new(Lies(text("hello").into_body()).boxed_unsync()),
         _ => text(""),

@@ -1,8 +1,7 @@
-use std::task;
-
+use futures_util::stream;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
-use http_body::Body;
-use http_body_util::BodyExt;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, StreamBody};
 use prefork_server::{BoxError, Generation, Slot, WorkerInfo};
 
 use super::*;
@@ -171,27 +170,13 @@ async fn an_echo_tells_the_length_it_was_told() {
     assert_eq!(response.body().size_hint().exact(), Some(5));
 }
 
-/// A body that stays open: an echo that waited for its end would never respond.
-struct Endless;
-
-impl Body for Endless {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut task::Context<'_>,
-    ) -> task::Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
-        task::Poll::Ready(Some(Ok(http_body::Frame::data(Bytes::from_static(
-            b"more",
-        )))))
-    }
-}
-
+/// Its body stays open: an echo that waited for its end would never respond.
 #[tokio::test]
 async fn an_echo_does_not_wait_for_the_end() {
-    let request = Request::post("/").body(Endless).unwrap();
-    let response: Response<ResponseBody<Endless>> = Immediate::Echo.respond(request);
+    let piece = || Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"more")));
+    let endless = StreamBody::new(stream::repeat_with(piece));
+    let request = Request::post("/").body(endless).unwrap();
+    let response: Response<ResponseBody<StreamBody<_>>> = Immediate::Echo.respond(request);
     let mut body = response.into_body();
     let frame = body.frame().await.unwrap().unwrap();
     assert_eq!(Bytes::from(frame.into_data().unwrap()), "more");

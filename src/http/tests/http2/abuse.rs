@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
+use futures_util::stream;
 use http_body_util::StreamBody;
 
 use super::*;
 use crate::http::http2::credits::ON_CREDIT;
-use crate::http::tests::failures::Iterated;
 
 fn bytes_in(host: &Host) -> u64 {
     host.server.registry.counters.stats().count(Count::BytesIn)
@@ -114,8 +114,8 @@ fn uploads_that_are_answered_early_do_not_end_the_connection() {
 fn responses_that_fail_do_not_end_the_connection() {
     run(async {
         let app = async |_request: Request| {
-            let failure = std::iter::once(Err::<_, BoxError>("no data".into()));
-            let body = StreamBody::new(Iterated(failure)).boxed_unsync();
+            let failure = stream::iter([Err::<_, BoxError>("no data".into())]);
+            let body = StreamBody::new(failure).boxed_unsync();
             Ok(Response::new(body))
         };
         let host = Host::start(options(), app).await;

@@ -330,7 +330,7 @@ fn an_event_stream_ends_at_the_drain() {
         let (host, events) = event_streams::host(event_streams::EVENTS).await;
         let mut client = raw(&host, b"").await;
         client.send(get(1)).await;
-        events.send("data: 1\n\n").expect("it is polled");
+        events.send("data: 1\n\n".into()).expect("it is polled");
         assert_eq!(client.next(DATA).await.payload, b"data: 1\n\n");
         host.server.drain();
         let last = client.next(DATA).await;
