@@ -169,8 +169,7 @@ fn a_fifo_without_a_reader_costs_lines_and_no_request() {
     // The reader has left.
     fail();
     until(|| told(&server, "has no reader") == 2);
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     until(|| told(&server, "has no reader") == 3);
     until(|| told(&server, "lines of the access log were lost") == 1);
     server.signal(Signal::SIGUSR1);

@@ -320,8 +320,7 @@ fn counts_do_not_fall_over_crashes_reloads_upgrades_and_resizes() {
                     .wait_for("worker_exited", |exited| pid_of(exited) == pid);
             }
             1 => {
-                watched.server.signal(Signal::SIGHUP);
-                watched.server.wait("reload_finished");
+                watched.server.reload();
             }
             2 => {
                 watched.server.signal(Signal::SIGUSR2);

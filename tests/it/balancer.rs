@@ -50,8 +50,7 @@ fn a_connection_that_is_handed_over_keeps_the_client_of_its_header() {
     client.send(LINE);
     assert_eq!(client.get("/").body, NAMED);
     for _ in 0..2 {
-        server.signal(Signal::SIGHUP);
-        server.wait("reload_finished");
+        server.reload();
         assert_eq!(client.get("/").body, NAMED, "after a hand-over");
     }
 }

@@ -70,8 +70,7 @@ fn a_reload_reads_all_certificates_again() {
     visit("renewed.test")
         .err()
         .expect("the server has not read it");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     // The old workers accept what is in their queues.
     until(|| visit("renewed.test").is_ok() && visit("example.net").is_err());
 }
@@ -104,8 +103,7 @@ fn a_certificate_comes_with_its_ocsp_response() {
     assert!(why.contains(&says), "{why}");
     assert!(gets("example.net", &first));
     write(&second);
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     until(|| gets("example.net", &second) && !gets("example.net", &first));
 }
 

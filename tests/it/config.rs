@@ -58,8 +58,7 @@ fn a_reload_reads_the_file_again_and_says_what_cannot_change() {
     let address = server.address();
     assert_eq!(get(address, "/").body, "green");
     fs::write(&file, "workers = 3\nrespond = \"black\"").expect("it is ours");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     // An old worker may still accept until it has heard of the drain.
     until(|| get(address, "/").body == "black");
     let log = server.log();
@@ -179,8 +178,7 @@ fn a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade() {
     server.signal(Signal::SIGUSR2);
     let why = server.wait("upgrade_abandoned")["why"].to_string();
     assert!(why.contains("cannot be read again"), "{why}");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     assert_eq!(get(address, "/").body, "green");
 }
 

@@ -54,8 +54,7 @@ fn a_master_whose_limit_on_descriptors_is_lowered_goes_on() {
     // Wakes the master, and means nothing.
     server.signal(Signal::SIGWINCH);
     until(|| limits() == before);
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     // It cannot raise the hard limit, or start a worker.
     server.limit_descriptors("8:8");
     server.signal(Signal::SIGHUP);

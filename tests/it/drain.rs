@@ -280,8 +280,7 @@ fn infinite_timeouts_end_no_process() {
     let address = server.address();
     let mut client = Client::connect(address);
     assert_eq!(client.get("/").body, "hello");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == first);
     assert_eq!(
         (&exited["status"], &exited["cut"]),

@@ -213,8 +213,7 @@ fn a_slow_request_is_logged() {
 fn each_worker_has_a_span_and_the_master_says_that_it_serves() {
     let mut server = Server::start(&["--respond", "hi", "--log-level", "debug"]);
     let address = server.address();
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     server.signal(Signal::SIGTERM);
     let log = server.end().log;
     for wanted in [

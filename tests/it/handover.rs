@@ -111,8 +111,7 @@ fn reloads_close_no_connection() {
         let over = Over(over);
         answered_by(&counts, 1);
         for generation in 2..7 {
-            server.signal(Signal::SIGHUP);
-            let finished = server.wait("reload_finished");
+            let finished = server.reload();
             assert_eq!(finished["generation"], generation);
             let workers = settled(&server, 2);
             assert!(pids(&mut idle).is_subset(&workers), "{workers:?}");
@@ -150,8 +149,7 @@ fn twenty_reloads_leave_nothing_behind() {
     let mut clients = connect(address, 5);
     let before = (descriptors(server.pid), of_worker(&server));
     for _ in 0..20 {
-        server.signal(Signal::SIGHUP);
-        server.wait("reload_finished");
+        server.reload();
         server.wait("worker_exited");
     }
     assert_eq!(pids(&mut clients).len(), 1);
@@ -433,8 +431,7 @@ fn connections_to_a_unix_address_move_too() {
         .map(|_| UnixStream::connect(&path).expect("it listens"))
         .collect();
     clients.iter_mut().for_each(ask_unix);
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     settled(&server, 2);
     clients.iter_mut().for_each(ask_unix);
     server.signal(Signal::SIGTTOU);

@@ -400,8 +400,7 @@ fn tries(before_each: impl Fn(Pid)) {
 
 /// The master gets the signal, replaces every worker and reaps the old ones.
 fn reload(server: &mut Server) {
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     until(|| server.workers().len() == 2);
 }
 

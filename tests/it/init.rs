@@ -122,8 +122,7 @@ fn an_inherited_listener_is_served_with_its_queue() {
         let environment = proc_file(pid, "environ").expect("it lives");
         assert!(!environment.contains("LISTEN_"), "{environment}");
     }
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     until(|| get(address, "/").worker("generation") == 2);
     server.signal(Signal::SIGTERM);
     let ended = server.end();

@@ -76,8 +76,7 @@ fn a_reload_makes_a_removed_socket_file_again() {
     assert!(!get_unix(&admin).is_empty());
     fs::remove_file(&path).expect("it is there");
     let _other = UnixListener::bind(&path).expect("a new path");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     let ended = server.stop();
     assert!(
         ended.log.contains("cannot be opened again"),
@@ -143,8 +142,7 @@ fn a_second_server_with_the_pid_file_does_not_start() {
         assert_eq!(pid.trim(), first.pid.to_string());
     };
     refuse_a_second(&server);
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     refuse_a_second(&server);
     server.signal(Signal::SIGUSR2);
     server.wait("upgrade_finished");
@@ -172,8 +170,7 @@ fn a_reload_replaces_every_worker_and_refuses_no_connection() {
         responses
     });
     for generation in 2..5 {
-        server.signal(Signal::SIGHUP);
-        let finished = server.wait("reload_finished");
+        let finished = server.reload();
         assert_eq!(finished["generation"], generation);
         // A draining worker may still accept what was in its queue.
         until(|| get(address, "/").worker("generation") == generation);
@@ -217,8 +214,7 @@ fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
         assert!(load.join().expect("not one request failed") > 0);
     });
     std::fs::rename(&elsewhere, &files).expect("it is ours");
-    server.signal(Signal::SIGHUP);
-    assert_eq!(server.wait("reload_finished")["generation"], 5);
+    assert_eq!(server.reload()["generation"], 5);
 }
 
 /// The notice has the reload's own reason, not the exit of a worker that died before.

@@ -39,8 +39,7 @@ fn works(server: &mut Server) {
 }
 
 fn reloads(server: &mut Server) {
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
 }
 
 /// Writes until the pipe is full, and returns the number of bytes. The flags of `pipe` stay.

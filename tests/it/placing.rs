@@ -238,8 +238,7 @@ fn reloads_lose_no_connection_on_the_way() {
         for _ in 0..3 {
             let wanted = served.load(Ordering::Relaxed) + 100;
             until(|| served.load(Ordering::Relaxed) >= wanted || load.is_finished());
-            shared.server.signal(Signal::SIGHUP);
-            shared.server.wait("reload_finished");
+            shared.server.reload();
         }
         over.store(true, Ordering::Relaxed);
         load.join().expect("each connection is served");

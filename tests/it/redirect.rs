@@ -10,7 +10,7 @@ use rustls::version::TLS13;
 use crate::client::Client;
 use crate::https::Authority;
 use crate::init::{activated, input};
-use crate::support::{BINARY, Server, binary, output, until};
+use crate::support::{BINARY, Server, binary, output};
 use crate::tls::start;
 use crate::upgrade::Installed;
 
@@ -112,10 +112,7 @@ fn a_passed_listener_redirects_and_one_that_is_not_passed_is_named() {
 fn upgrade(installed: &Installed, server: &mut Server, address: SocketAddr, arguments: &str) {
     let new = format!("exec {BINARY} --announce-fd 1 --listen {address} {arguments}");
     installed.replace_by_script("/bin/sh", &new);
-    let old = server.workers();
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
-    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+    server.replace_workers(Signal::SIGUSR2);
 }
 
 fn an_address_still_redirects_after_an_upgrade_that_does_not_name_it() {

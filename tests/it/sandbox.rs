@@ -379,8 +379,7 @@ fn the_files_of_the_binary_are_served_in_the_sandbox() {
     server.signal(Signal::SIGUSR1);
     until(|| site.log.exists());
     site.point("b");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     // Until the old workers have left.
     until(|| body("/page") == "b/page");
     site.point("a");
@@ -414,8 +413,7 @@ fn workers_of_the_binary_cannot_open_another_folder() {
         server.signal(Signal::SIGUSR1);
         until(|| site.log.exists() || server.log().contains("keeps its old file"));
         assert_eq!(site.log.exists(), is_made, "{}", server.log());
-        server.signal(Signal::SIGHUP);
-        server.wait("reload_finished");
+        server.reload();
         until(|| site.log.exists());
         assert_eq!(get(address, "/page").body, "a/page");
     }
@@ -458,8 +456,7 @@ fn a_kernel_without_landlock_is_named_once() {
     python.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
     let mut server = Server::spawn(python.args(site.options()));
     let address = server.address();
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     assert_eq!(get(address, "/page").body, "a/page");
     server.signal(Signal::SIGTERM);
     let ended = server.end();

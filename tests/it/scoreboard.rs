@@ -22,8 +22,7 @@ fn totals_outlive_crash_and_reload() {
     for _ in 0..3 {
         get(address, "/");
     }
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     get(address, "/");
     server.signal(Signal::SIGTERM);
     let ended = server.end();

@@ -23,8 +23,7 @@ fn a_program_with_threads_receives_all_signals() {
     server.address();
     kill(pid, Signal::SIGKILL).expect("it lives");
     server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     server.stop();
 }
 

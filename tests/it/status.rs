@@ -171,8 +171,7 @@ fn totals_do_not_fall_while_workers_end() {
         kill(pid, Signal::SIGKILL).expect("it lives");
         server.wait("worker_ready");
         for _ in 0..4 {
-            server.signal(Signal::SIGHUP);
-            server.wait("reload_finished");
+            server.reload();
         }
     }
     server.signal(Signal::SIGTERM);

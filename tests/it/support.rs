@@ -153,6 +153,21 @@ impl Server {
         assert!(changed.expect("there is prlimit(1)").success());
     }
 
+    /// Has the server reload. Returns the notice of the end.
+    pub(crate) fn reload(&mut self) -> Value {
+        self.signal(Signal::SIGHUP);
+        self.wait("reload_finished")
+    }
+
+    /// Has all workers replaced by a reload or an upgrade, and waits until the old ones have
+    /// exited: they still accept what was in their queues.
+    pub(crate) fn replace_workers(&mut self, how: Signal) {
+        let old = self.workers();
+        self.signal(how);
+        self.wait("reload_finished");
+        until(|| !self.workers().iter().any(|worker| old.contains(worker)));
+    }
+
     /// Has the server drain, and waits for its end, which must be without an error.
     pub(crate) fn stop(self) -> Ended {
         self.signal(Signal::SIGTERM);

@@ -54,15 +54,6 @@ pub(crate) fn start(authority: &Authority, arguments: &[&str]) -> Server {
     Server::start(&[&all, arguments].concat())
 }
 
-/// Replaces every worker, and waits until the old ones have exited: they still accept what was in
-/// their queues.
-fn reload(server: &mut Server) {
-    let old = server.workers();
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
-    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
-}
-
 /// The slots that responded. All visits must be resumed.
 fn resumed(visits: impl Iterator<Item = Visit>) -> BTreeSet<u32> {
     visits
@@ -151,8 +142,7 @@ fn sessions_resume_on_every_worker_after_a_crash_a_reload_and_an_upgrade() {
     server.wait_for("worker_exited", |exited| pid_of(exited) == killed);
     server.wait("worker_ready");
     all_resume("a crash");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     all_resume("a reload");
     installed.replace(BINARY);
     server.signal(Signal::SIGUSR2);
@@ -191,11 +181,7 @@ fn an_upgrade_can_add_and_remove_tls() {
     let new = format!("exec {BINARY} --announce-fd 1 --workers 2 --respond hi --listen {address}");
     let upgrade = |server: &mut Server, script: &str| {
         installed.replace_by_script("/bin/sh", script);
-        let old = server.workers();
-        server.signal(Signal::SIGUSR2);
-        server.wait("upgrade_finished");
-        server.wait("reload_finished");
-        until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+        server.replace_workers(Signal::SIGUSR2);
     };
     let private = format!("{new} --worker-header {}", authority.flags().join(" "));
     upgrade(&mut server, &private);
@@ -302,8 +288,7 @@ fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
         assert_eq!(authority.client(&TLS13).visit(address).response.body, "hi");
     }
     fs::write(authority.path("key.pem"), good).expect("writable");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     let ended = {
         server.signal(Signal::SIGTERM);
         server.end()
@@ -352,7 +337,7 @@ fn a_reload_loads_the_renewed_certificate() {
     for name in ["cert.pem", "key.pem"] {
         fs::copy(new.path(name), old.path(name)).expect("writable");
     }
-    reload(&mut server);
+    server.replace_workers(Signal::SIGHUP);
     assert!(old.client(&TLS13).try_visit(address).is_err());
     assert_eq!(new.client(&TLS13).visit(address).response.body, "hi");
 }
@@ -415,7 +400,7 @@ fn a_session_accepted_by_a_replaced_client_ca_does_not_resume() {
         assert!(browser.visit(address).is_resumed());
     }
     fs::copy(other.path("ca.pem"), ca).expect("writable");
-    reload(&mut server);
+    server.replace_workers(Signal::SIGHUP);
     for browser in &browsers {
         assert!(
             browser.try_visit(address).is_err(),

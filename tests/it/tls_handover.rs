@@ -13,7 +13,7 @@ use crate::apps;
 use crate::client::Response;
 use crate::handover::{fail_with_canary, settled};
 use crate::https::{Authority, Browser, Private};
-use crate::support::{BINARY, Server, pid_of, until};
+use crate::support::{BINARY, Server, pid_of};
 use crate::tls::{self, VERSIONS};
 use crate::upgrade::Installed;
 use crate::websocket::{HASTY, Talk};
@@ -57,14 +57,6 @@ fn pids(clients: &mut [Private]) -> BTreeSet<u32> {
     clients.map(|client| get(client).worker("pid")).collect()
 }
 
-/// Has all workers replaced, and waits until the old ones have exited.
-fn replace(server: &mut Server, how: Signal) {
-    let old = server.workers();
-    server.signal(how);
-    server.wait("reload_finished");
-    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
-}
-
 fn reloads_upgrades_and_resizes_close_no_connection() {
     let authority = Authority::new();
     let installed = Installed::new(BINARY);
@@ -78,7 +70,7 @@ fn reloads_upgrades_and_resizes_close_no_connection() {
     let mut clients: Vec<_> = clients.map(|it| it.client(address)).collect();
     let mut before = pids(&mut clients);
     for how in [Signal::SIGHUP, Signal::SIGHUP, Signal::SIGUSR2] {
-        replace(&mut server, how);
+        server.replace_workers(how);
         let after = pids(&mut clients);
         assert!(after.is_disjoint(&before), "{how}: {after:?}");
         before = after;
@@ -155,13 +147,13 @@ fn a_client_that_a_replaced_ca_accepted_is_served_no_more() {
     let browsers = VERSIONS.map(|version| authority.client_signed_by(version, &authority));
     let mut clients = browsers.each_ref().map(|it| it.client(address));
     let before = pids(&mut clients);
-    replace(&mut server, Signal::SIGHUP);
+    server.replace_workers(Signal::SIGHUP);
     assert!(
         pids(&mut clients).is_disjoint(&before),
         "the CA is the same"
     );
     fs::copy(other.path("ca.pem"), ca).expect("writable");
-    replace(&mut server, Signal::SIGHUP);
+    server.replace_workers(Signal::SIGHUP);
     clients.into_iter().for_each(expect_closed);
 }
 
@@ -177,7 +169,7 @@ fn a_connection_ends_where_the_next_worker_speaks_no_tls() {
     get(&mut client);
     let new = format!("exec {BINARY} --announce-fd 1 --workers 1 --respond hi --listen {address}");
     installed.replace_by_script("/bin/sh", &new);
-    replace(&mut server, Signal::SIGUSR2);
+    server.replace_workers(Signal::SIGUSR2);
     expect_closed(client);
 }
 
@@ -220,7 +212,7 @@ fn a_new_certificate_is_for_new_connections() {
         let mut client = authority.client(version).client(address);
         let before = get(&mut client).worker("pid");
         authority.issue("localhost", "cert.pem", "key.pem");
-        replace(&mut server, Signal::SIGHUP);
+        server.replace_workers(Signal::SIGHUP);
         assert_ne!(get(&mut client).worker("pid"), before);
         let mut new = authority.client(version).client(address);
         get(&mut new);
@@ -232,7 +224,7 @@ fn a_new_certificate_is_for_new_connections() {
 fn moved(browser: &Browser, server: &mut Server, address: SocketAddr) -> Private {
     let mut client = browser.client(address);
     let before = client.get("/").body;
-    replace(server, Signal::SIGHUP);
+    server.replace_workers(Signal::SIGHUP);
     assert_ne!(client.get("/").body, before, "it is the worker's pid");
     client
 }
@@ -275,7 +267,7 @@ fn a_connection_that_is_too_old_ends_with_a_response_after_a_move() {
     let address = server.address();
     for version in VERSIONS {
         let mut client = authority.client(version).client(address);
-        replace(&mut server, Signal::SIGHUP);
+        server.replace_workers(Signal::SIGHUP);
         while client.get("/").header("connection") != Some("close") {}
         client.expect_end();
     }
@@ -321,7 +313,7 @@ fn a_file_for_a_slow_client_is_sent_between_two_moves() {
     clients
         .iter_mut()
         .for_each(|client| assert_eq!(small(client), 1));
-    replace(&mut server, Signal::SIGHUP);
+    server.replace_workers(Signal::SIGHUP);
     for client in &mut clients {
         assert_eq!(small(client), 2);
         client.ask("/file");

@@ -282,8 +282,7 @@ impl Reloaded {
                 server.wait_within(PAUSE_MAX, "served", |served| {
                     served["generation"] == generation || ends.load(Ordering::Relaxed)
                 });
-                server.signal(Signal::SIGHUP);
-                generation = server.wait("reload_finished")["generation"].clone();
+                generation = server.reload()["generation"].clone();
             }
             server
         });

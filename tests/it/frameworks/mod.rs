@@ -10,7 +10,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use ::axum::Router;
-use nix::sys::signal::Signal;
 use prefork_server::{Error, Http, Request, Response, service_fn};
 use warp::Filter;
 
@@ -94,8 +93,7 @@ fn twenty_reloads_close_no_connection_of_any_app() {
         };
         let mut clients: Vec<_> = (0..20).map(open).collect();
         for _ in 0..20 {
-            server.signal(Signal::SIGHUP);
-            server.wait("reload_finished");
+            server.reload();
             let workers = settled(&server, 2);
             for client in &mut clients {
                 let response = client.get("/");
@@ -136,8 +134,7 @@ fn warp_is_served_and_its_connections_move() {
     let mut server = start("warp");
     let mut client = Client::connect(server.address());
     let first = client.get("/").body;
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     // The old workers are gone, so they have handed the connection over.
     let workers = settled(&server, 2);
     let pid = client.get("/").body;
