@@ -109,22 +109,10 @@ impl ProcessRole {
         channel_maker: impl Fn(RawFd) -> Option<Pid>,
     ) -> Self {
         let marker = marker.unwrap_or_default();
-        let (master, channel, nesting, role) = if let Some(marker) = Marker::parse(marker) {
-            let Marker {
-                master,
-                channel,
-                nesting,
-                ..
-            } = marker;
-            (master, channel, nesting, Self::Worker(marker))
-        } else if let Some(marker) = AdminMarker::parse(marker) {
-            let AdminMarker {
-                master,
-                channel,
-                nesting,
-                ..
-            } = marker;
-            (master, channel, nesting, Self::Admin(marker))
+        let (master, channel, nesting, role) = if let Some(it) = Marker::parse(marker) {
+            (it.master, it.channel, it.nesting, Self::Worker(it))
+        } else if let Some(it) = AdminMarker::parse(marker) {
+            (it.master, it.channel, it.nesting, Self::Admin(it))
         } else {
             return Self::Master { nesting: 0 };
         };
