@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU16;
 
 use crate::id::WorkerId;
-use crate::policy::CrashLimit;
+use crate::supervisor::tests::crash_limit;
 use crate::supervisor::tests::machine::{Machine, Watched};
 use crate::supervisor::tests::watch::{Breach, Life, Role, rule};
 use crate::supervisor::*;
@@ -32,10 +32,7 @@ pub(super) struct Explored {
 pub(super) fn policy() -> Policy {
     Policy {
         workers: NonZeroU16::new(2).expect("two is not zero"),
-        crash_limit: CrashLimit {
-            max: 2,
-            ..CrashLimit::default()
-        },
+        crash_limit: crash_limit(2),
         ..Policy::default()
     }
 }

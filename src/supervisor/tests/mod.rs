@@ -10,3 +10,13 @@ mod machine;
 mod scripts;
 mod watch;
 mod world;
+
+use crate::policy::CrashLimit;
+
+/// So many crashes within the default time.
+fn crash_limit(max: u32) -> CrashLimit {
+    CrashLimit {
+        max,
+        ..CrashLimit::default()
+    }
+}

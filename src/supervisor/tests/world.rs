@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::id::WorkerId;
-use crate::policy::CrashLimit;
+use crate::supervisor::tests::crash_limit;
 use crate::supervisor::tests::machine::{Machine, Watched};
 use crate::supervisor::tests::watch::{Breach, Life};
 use crate::supervisor::*;
@@ -41,10 +41,7 @@ pub(super) fn policy(Seed(seed): Seed) -> Policy {
         workers: number(&mut chance, 6),
         reload_batch: number(&mut chance, 3),
         // A server that ends in the first hour tests little.
-        crash_limit: CrashLimit {
-            max: 60,
-            ..CrashLimit::default()
-        },
+        crash_limit: crash_limit(60),
         seed,
         ..Policy::default()
     }
@@ -417,10 +414,7 @@ fn random_worlds_keep_the_rules_and_come_to_rest() {
 fn any_events_in_any_order_keep_the_invariants() {
     for seed in 1..=200 {
         let policy = Policy {
-            crash_limit: CrashLimit {
-                max: 40,
-                ..CrashLimit::default()
-            },
+            crash_limit: crash_limit(40),
             ..policy(Seed(seed))
         };
         let mut machine = Supervisor::new(policy, Time::ZERO);

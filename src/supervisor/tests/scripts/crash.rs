@@ -129,10 +129,7 @@ fn crashes_outside_the_window_do_not_count() {
 fn a_hung_worker_is_aborted_and_its_exit_is_a_crash() {
     let policy = Policy {
         workers: slots(2),
-        crash_limit: CrashLimit {
-            max: 0,
-            ..CrashLimit::default()
-        },
+        crash_limit: crash_limit(0),
         ..Policy::default()
     };
     let mut world = World::with_serving(policy);
@@ -147,10 +144,7 @@ fn a_hung_worker_is_aborted_and_its_exit_is_a_crash() {
 #[test]
 fn a_hung_worker_whose_successor_is_ready_before_it_is_gone_is_a_crash_too() {
     let policy = Policy {
-        crash_limit: CrashLimit {
-            max: 0,
-            ..CrashLimit::default()
-        },
+        crash_limit: crash_limit(0),
         ..Policy::default()
     };
     let mut world = World::with_serving(policy);

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::drain::Idle;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::policy::{Backoff, CrashLimit};
+use crate::supervisor::tests::crash_limit;
 use crate::supervisor::tests::machine::Watched;
 use crate::supervisor::*;
 

@@ -118,10 +118,7 @@ fn a_reload_that_waits_goes_on_at_the_drain_deadline() {
 fn a_new_worker_that_ends_leaves_the_old_one_serving_and_is_no_crash() {
     let policy = Policy {
         workers: slots(2),
-        crash_limit: CrashLimit {
-            max: 0,
-            ..CrashLimit::default()
-        },
+        crash_limit: crash_limit(0),
         ..Policy::default()
     };
     let generation = Generation(2);

@@ -67,10 +67,7 @@ fn with_one_slot_ready_a_failing_one_backs_off_and_is_tried_again() {
 fn a_worker_that_is_not_ready_in_time_is_killed_and_counts_once() {
     let policy = Policy {
         workers: slots(2),
-        crash_limit: CrashLimit {
-            max: 1,
-            ..CrashLimit::default()
-        },
+        crash_limit: crash_limit(1),
         ..Policy::default()
     };
     let mut world = World::with(policy);
