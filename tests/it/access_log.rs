@@ -176,9 +176,7 @@ fn a_fifo_without_a_reader_costs_lines_and_no_request() {
     until(|| told(&server, "logs are reopened") == 1);
     assert_eq!(get(address, "/").body, "hi");
     is_read(&reader(&fifo));
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0));
+    let ended = server.stop();
     assert!(!ended.log.contains("accepts no data"), "{}", ended.log);
 }
 

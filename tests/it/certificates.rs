@@ -7,7 +7,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, NamedGroup};
 
 use crate::https::Authority;
-use crate::support::{Server, binary, output, until};
+use crate::support::{Server, binary, refused, until};
 use nix::sys::signal::Signal;
 
 tests! {
@@ -145,8 +145,6 @@ fn a_certificate_without_a_key_is_refused() {
         .args(authority.flags())
         .arg("--tls-cert")
         .arg(certificate);
-    let ended = output(&mut command);
-    assert_eq!(ended.status.code(), Some(2));
-    let told = String::from_utf8_lossy(&ended.stderr);
+    let told = refused(&mut command);
     assert!(told.contains("one key for each certificate"), "{told}");
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::admin::Watched;
 use crate::client::get;
-use crate::support::{Server, binary, output, pid_of, program, until};
+use crate::support::{Server, binary, output, pid_of, program, refused, until};
 
 tests! {
     a_reload_reads_the_file_again_and_says_what_cannot_change,
@@ -222,9 +222,7 @@ fn an_address_that_is_given_twice_is_refused_by_its_settings() {
     for more in [&[][..], &["--check"]] {
         let mut command = binary();
         command.args(["--listen", "127.0.0.1:1", "--listen", "127.0.0.1:1"]);
-        let ended = output(command.args(more));
-        assert_eq!(ended.status.code(), Some(2));
-        let said = String::from_utf8_lossy(&ended.stderr);
+        let said = refused(command.args(more));
         assert!(said.contains("cannot listen on both 127.0.0.1:1"), "{said}");
     }
 }

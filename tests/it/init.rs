@@ -14,7 +14,7 @@ use nix::unistd::{Pid, User, close, geteuid};
 use tempfile::TempDir;
 
 use crate::client::{Client, get};
-use crate::support::{CEILING, Server, binary, output, proc_file, until};
+use crate::support::{CEILING, Server, binary, output, proc_file, refused, until};
 
 tests! {
     a_service_manager_is_notified_of_each_state_of_a_server,
@@ -124,9 +124,7 @@ fn an_inherited_listener_is_served_with_its_queue() {
     }
     server.reload();
     until(|| get(address, "/").worker("generation") == 2);
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0));
+    let ended = server.stop();
     assert!(
         ended.log.contains("inherited (LISTEN_FDS)"),
         "{}",
@@ -166,9 +164,7 @@ fn a_descriptor_that_is_no_listener_is_refused_by_its_number() {
         (OwnedFd::from(bound), "SOCK_STREAM"),
         (OwnedFd::from(connection), "SO_ACCEPTCONN"),
     ] {
-        let ended = output(activated(&respond(&[]), "$$", "app.socket").stdin(descriptor));
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
+        let said = refused(activated(&respond(&[]), "$$", "app.socket").stdin(descriptor));
         assert!(
             said.contains("descriptor 3 (app.socket)") && said.contains(why),
             "{said}"
@@ -187,9 +183,7 @@ fn descriptors_that_were_not_handed_in_are_not_taken() {
             .args(server.get_args())
             .env("PREFORK_USER", geteuid().to_string())
             .env("LISTEN_FDS", count);
-        let ended = output(&mut shell);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
+        let said = refused(&mut shell);
         assert!(
             said.contains("descriptor 3 (unknown) of LISTEN_FDS") && said.contains("handed in"),
             "{said}"
@@ -202,9 +196,7 @@ fn workers_run_as_the_configured_user() {
     if !geteuid().is_root() {
         println!("not root: only the refusal is tested");
         let mut command = respond(&["--user", "root"]);
-        let ended = output(&mut command);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
+        let said = refused(&mut command);
         assert!(
             said.contains("--user") && said.contains("only root"),
             "{said}"
@@ -272,9 +264,7 @@ fn workers_run_as_root_only_if_the_option_names_root() {
         Server::spawn(&mut command).address();
         return;
     }
-    let ended = output(&mut command);
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(2), "{said}");
+    let said = refused(&mut command);
     assert!(said.contains("--user root"), "{said}");
     Server::spawn(command.args(["--user", "root"])).address();
 }

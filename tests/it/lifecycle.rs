@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::{Signal, kill};
 
 use crate::client::{Client, get, get_unix};
-use crate::support::{Server, binary, output, until};
+use crate::support::{Server, binary, refused, until};
 
 tests! {
     every_slot_responds,
@@ -133,9 +133,7 @@ fn a_second_server_with_the_pid_file_does_not_start() {
     let refuse_a_second = |first: &Server| {
         let mut second = binary();
         let arguments = ["--listen", "127.0.0.1:0", "--pid-file", text, "--echo"];
-        let ended = output(second.args(arguments));
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
+        let said = refused(second.args(arguments));
         let why = format!("pid file {text}: the server with process id {}", first.pid);
         assert!(said.contains(&why), "{said}");
         let pid = std::fs::read_to_string(&path).expect("it is there");

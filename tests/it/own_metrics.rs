@@ -137,9 +137,7 @@ fn change(server: &mut Server, round: u64) {
 fn a_program_with_another_recorder_serves_and_the_log_says_so() {
     let mut server = Server::start_app("other_recorder");
     assert_eq!(get(server.address(), "/").body, "hello");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0));
+    let ended = server.stop();
     let line = "the program has set another recorder";
     assert!(ended.log.contains(line), "{}", ended.log);
 }

@@ -10,7 +10,7 @@ use rustls::version::TLS13;
 use crate::client::Client;
 use crate::https::Authority;
 use crate::init::{activated, input};
-use crate::support::{BINARY, Server, binary, output};
+use crate::support::{BINARY, Server, binary, output, refused};
 use crate::tls::start;
 use crate::upgrade::Installed;
 
@@ -61,9 +61,7 @@ fn only_the_listener_of_the_redirect_redirects() {
 }
 
 fn a_redirect_needs_tls() {
-    let ended = output(binary().args(["--redirect-to-https", "127.0.0.2:0"]));
-    assert_eq!(ended.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let said = refused(binary().args(["--redirect-to-https", "127.0.0.2:0"]));
     assert!(said.contains("--tls-cert"), "{said}");
 }
 

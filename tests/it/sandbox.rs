@@ -388,9 +388,7 @@ fn the_files_of_the_binary_are_served_in_the_sandbox() {
     server.wait("upgrade_finished");
     server.wait("reload_finished");
     until(|| body("/page") == "a/page");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0));
+    let ended = server.stop();
     let log = fs::read_to_string(&site.log).expect("it was made again");
     assert!(log.matches("GET /page").count() >= 2, "{log}");
     assert!(!ended.log.contains("keeps its old file"), "{}", ended.log);
@@ -458,9 +456,7 @@ fn a_kernel_without_landlock_is_named_once() {
     let address = server.address();
     server.reload();
     assert_eq!(get(address, "/page").body, "a/page");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
-    assert_eq!(ended.code, Some(0));
+    let ended = server.stop();
     let line = "workers have no sandbox: this kernel has no Landlock";
     assert_eq!(ended.log.matches(line).count(), 1, "{}", ended.log);
 }

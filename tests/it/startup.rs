@@ -8,7 +8,7 @@ use prefork_server::{Error, Role, role, service_fn};
 use serde_json::json;
 
 use crate::apps;
-use crate::support::{Server, as_pid_1, binary, open_files, output, proc_file, until};
+use crate::support::{Server, as_pid_1, binary, open_files, output, proc_file, refused, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -50,9 +50,7 @@ fn bad_settings_exit_2_and_name_the_flag() {
         if !arguments.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
-        let ended = output(command.args(arguments));
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {said}");
+        let said = refused(command.args(arguments));
         assert!(said.contains(named), "{arguments:?}: {said}");
     }
 }

@@ -272,6 +272,14 @@ pub(crate) fn output(command: &mut Command) -> Output {
     output.expect("it is ours")
 }
 
+/// What a command says that ends with code 2, because it refuses its settings.
+pub(crate) fn refused(command: &mut Command) -> String {
+    let ended = output(command);
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(2), "{command:?}: {said}");
+    said
+}
+
 /// Runs the program that is its first argument as PID 1 of a namespace. Needs user namespaces or
 /// root.
 pub(crate) fn as_pid_1() -> Command {

@@ -18,9 +18,7 @@ use crate::apps;
 use crate::client::{Client, get, parse_response};
 use crate::https::{Authority, Browser, Visit};
 use crate::placing::{assert_even, until_they_know_each_other};
-use crate::support::{
-    BINARY, CEILING, Server, binary, output, pid_of, proc_file, until, until_within,
-};
+use crate::support::{BINARY, CEILING, Server, binary, pid_of, proc_file, refused, until_within};
 use crate::upgrade::Installed;
 
 tests! {
@@ -261,9 +259,7 @@ fn bad_files_are_refused_before_anything_is_bound() {
         // An address that this machine does not have: binding it would fail with another error.
         let mut command = binary();
         command.args(["--listen", "192.0.2.1:1", "--user", "root"]);
-        let ended = output(command.args(arguments));
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {said}");
+        let said = refused(command.args(arguments));
         assert!(said.contains(&says), "{arguments:?}: {said}");
     }
 }

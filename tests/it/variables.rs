@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use crate::client::get;
-use crate::support::{Server, binary, output};
+use crate::support::{Server, binary, refused};
 
 tests! {
     the_error_for_a_bad_value_names_its_source,
@@ -29,9 +29,7 @@ fn the_error_for_a_bad_value_names_its_source() {
         command
             .env("PREFORK_DRAIN_TIMEOUT", variable)
             .args(arguments);
-        let ended = output(&mut command);
-        assert_eq!(ended.status.code(), Some(2));
-        String::from_utf8_lossy(&ended.stderr).into_owned()
+        refused(&mut command)
     };
     let of_variable = said("soon", &[]);
     assert!(
@@ -64,9 +62,7 @@ fn the_error_for_a_value_that_is_no_text_names_its_source() {
         (of_flag, "invalid UTF-8"),
         (two, "invalid UTF-8"),
     ] {
-        let ended = output(&mut command);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
+        let said = refused(&mut command);
         assert!(said.contains(source), "{said}");
     }
 }
@@ -88,9 +84,7 @@ fn an_error_about_two_options_names_the_variables() {
     ] {
         let mut command = on_a_free_port();
         command.envs(variables.iter().map(|name| (name, "1")));
-        let ended = output(&mut command);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
+        let said = refused(&mut command);
         assert!(said.contains(told), "{said}");
     }
 }
