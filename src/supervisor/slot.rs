@@ -278,7 +278,7 @@ impl Supervisor {
     }
 
     /// Counts a crash in `slot`. If the slot is vacant, it rests.
-    pub(super) fn crashed(&mut self, slot: Slot) {
+    fn crashed(&mut self, slot: Slot) {
         let entry = self.entry_mut(slot);
         if entry.first_start == FirstStart::Pending {
             entry.first_start = FirstStart::Failed;

@@ -16,7 +16,7 @@ use crate::http::registry::list::Registry;
 /// While a connection buffers so many bytes, none of its bodies is polled. The last piece may
 /// exceed the limit. With pieces of 64 KiB, as bodies of files and proxies have them, a connection
 /// buffers less than 256 KiB.
-pub(crate) const CONNECTION_MAX: usize = 160 * 1024;
+const CONNECTION_MAX: usize = 160 * 1024;
 
 /// While all connections of a worker buffer so many bytes, each has one piece at a time.
 const WORKER_MAX: usize = 64 * 1024 * 1024;
