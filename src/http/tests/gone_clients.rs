@@ -9,6 +9,23 @@ use tokio::sync::oneshot;
 use super::event_streams::streamed;
 use super::*;
 
+/// How a client goes.
+#[derive(Clone, Copy)]
+enum Leave {
+    Closes,
+    Resets,
+}
+
+impl Client {
+    fn leave(self, how: Leave) {
+        if let Leave::Resets = how {
+            SockRef::from(&self.stream)
+                .set_linger(Some(Duration::ZERO))
+                .expect("a TCP socket");
+        }
+    }
+}
+
 /// Sends a message when it is dropped.
 struct Guard(Option<oneshot::Sender<()>>);
 
@@ -38,44 +55,17 @@ async fn endless() -> (Host, oneshot::Receiver<()>, oneshot::Receiver<()>) {
 }
 
 #[test]
-fn a_client_that_closes_cancels_its_handler() {
+fn a_client_that_closes_or_resets_cancels_its_handler() {
     run(async {
-        let (host, has_begun, has_ended) = endless().await;
-        let mut client = host.connect().await;
-        client.send(HELLO).await;
-        has_begun.await.expect("the handler begins");
-        drop(client);
-        has_ended.await.expect("the handler is dropped");
-        host.emptied().await;
-    });
-}
-
-#[test]
-fn a_client_that_resets_cancels_its_handler() {
-    run(async {
-        let (host, has_begun, has_ended) = endless().await;
-        let mut client = host.connect().await;
-        client.send(HELLO).await;
-        has_begun.await.expect("the handler begins");
-        SockRef::from(&client.stream)
-            .set_linger(Some(Duration::ZERO))
-            .expect("a TCP socket");
-        drop(client);
-        has_ended.await.expect("the handler is dropped");
-        host.emptied().await;
-    });
-}
-
-#[test]
-fn a_client_that_pipelines_and_closes_cancels_its_handler() {
-    run(async {
-        let (host, has_begun, has_ended) = endless().await;
-        let mut client = host.connect().await;
-        client.send([HELLO, HELLO].concat()).await;
-        has_begun.await.expect("the handler begins");
-        drop(client);
-        has_ended.await.expect("the handler is dropped");
-        host.emptied().await;
+        for (requests, leave) in [(1, Leave::Closes), (1, Leave::Resets), (2, Leave::Closes)] {
+            let (host, has_begun, has_ended) = endless().await;
+            let mut client = host.connect().await;
+            client.send(HELLO.repeat(requests)).await;
+            has_begun.await.expect("the handler begins");
+            client.leave(leave);
+            has_ended.await.expect("the handler is dropped");
+            host.emptied().await;
+        }
     });
 }
 
@@ -130,33 +120,17 @@ async fn silent() -> (Host, oneshot::Receiver<()>) {
 const FIRST: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n";
 
 #[test]
-fn a_client_that_closes_ends_a_silent_response() {
+fn a_client_that_closes_or_resets_ends_a_silent_response() {
     run(async {
-        for requests in 1..3 {
+        for (requests, leave) in [(1, Leave::Closes), (1, Leave::Resets), (2, Leave::Closes)] {
             let (host, has_ended) = silent().await;
             let mut client = host.connect().await;
             client.send(HELLO.repeat(requests)).await;
             client.expect(FIRST).await;
-            drop(client);
+            client.leave(leave);
             has_ended.await.expect("the body is dropped");
             host.emptied().await;
         }
-    });
-}
-
-#[test]
-fn a_client_that_resets_ends_a_silent_response() {
-    run(async {
-        let (host, has_ended) = silent().await;
-        let mut client = host.connect().await;
-        client.send(HELLO).await;
-        client.expect(FIRST).await;
-        SockRef::from(&client.stream)
-            .set_linger(Some(Duration::ZERO))
-            .expect("a TCP socket");
-        drop(client);
-        has_ended.await.expect("the body is dropped");
-        host.emptied().await;
     });
 }
 
