@@ -79,10 +79,8 @@ fn a_tunnel_ends_with_its_connection_and_is_not_idle() {
         let http = options().idle_timeout(SHORT);
         let host = Host::start(http, app).await;
         let mut client = Http2Client::connect(&host).await;
-        let request = http::Request::connect("test:1")
-            .body(())
-            .expect("a request");
-        let (response, mut to) = client.requests.send_request(request, false).expect("sent");
+        let connect = http::Request::connect("test:1");
+        let (response, mut to) = client.send(connect, false).await;
         let mut from = response.await.expect("a response").into_body();
         // The idle timeout of another connection passes meanwhile: a tunnel is not idle.
         let mut other = Http2Client::connect(&host).await;
@@ -126,9 +124,8 @@ fn a_tunnel_that_is_half_closed_stays_while_the_client_is_silent() {
         let mut builder = h2::client::Builder::new();
         builder.initial_connection_window_size(1 << 24);
         let mut client = Http2Client::connect_as(&host, &builder).await;
-        let connect = http::Request::connect("test:1").body(());
-        let connect = connect.expect("a request");
-        let (response, mut to) = client.requests.send_request(connect, false).expect("sent");
+        let connect = http::Request::connect("test:1");
+        let (response, mut to) = client.send(connect, false).await;
         let mut from = response.await.expect("a response").into_body();
         while let Some(piece) = from.data().await {
             assert!(piece.expect("the server has ended its half").is_empty());
@@ -301,10 +298,9 @@ fn bodies_that_http_does_not_allow_are_not_sent() {
             ("GET", "/nothing/5", None),
         ] {
             let request = http::Request::builder().method(method);
-            let request = request.uri(format!("http://test{path}")).body(());
-            let request = request.expect("a request");
-            let sent = client.requests.send_request(request, true);
-            let response = sent.expect("it is open").0.await.expect("a response");
+            let request = request.uri(format!("http://test{path}"));
+            let (response, _) = client.send(request, true).await;
+            let response = response.await.expect("a response");
             let said = response.headers().get("content-length");
             assert_eq!(said.map(|it| it.to_str().expect("text")), length, "{path}");
             assert!(response.body().is_end_stream(), "{method} {path}");

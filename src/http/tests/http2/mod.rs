@@ -39,22 +39,24 @@ impl Http2Client {
     /// Sends a request without a body.
     async fn ask(&mut self, path: &str) -> ResponseFuture {
         let request = http::Request::get(format!("http://test{path}"));
-        let requests = self.requests.clone().ready().await;
-        self.requests = requests.expect("the connection is open");
-        let sent = self
-            .requests
-            .send_request(request.body(()).expect("a request"), true);
-        sent.expect("the connection is open").0
+        self.send(request, true).await.0
     }
 
     /// Sends the head of a request. The body follows later.
     async fn post(&mut self, path: &str) -> (ResponseFuture, h2::SendStream<Bytes>) {
         let request = http::Request::post(format!("http://test{path}"));
+        self.send(request, false).await
+    }
+
+    async fn send(
+        &mut self,
+        head: http::request::Builder,
+        is_whole: bool,
+    ) -> (ResponseFuture, h2::SendStream<Bytes>) {
         let requests = self.requests.clone().ready().await;
         self.requests = requests.expect("the connection is open");
-        let sent = self
-            .requests
-            .send_request(request.body(()).expect("a request"), false);
+        let head = head.body(()).expect("a request");
+        let sent = self.requests.send_request(head, is_whole);
         sent.expect("the connection is open")
     }
 

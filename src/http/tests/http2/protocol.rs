@@ -185,8 +185,7 @@ fn a_body_over_the_limit_gets_a_413_and_the_connection_stays() {
         let host = Host::start(options().max_body_size(10), echo).await;
         let mut client = Http2Client::connect(&host).await;
         let announced = http::Request::post("http://test/").header(CONTENT_LENGTH, 11);
-        let request = announced.body(()).expect("a request");
-        let (refused, _body) = client.requests.send_request(request, false).expect("sent");
+        let (refused, _body) = client.send(announced, false).await;
         assert_eq!(whole(refused).await.expect("a response").0, 413);
         let (refused, mut body) = client.post("/").await;
         body.send_data("more than ten".into(), false).expect("open");
@@ -204,8 +203,7 @@ fn host_and_authority_must_agree() {
         let mut client = Http2Client::connect(&host).await;
         for (named, status) in [("test", 200), ("TEST", 200), ("other", 400)] {
             let request = http::Request::get("http://test/").header("host", named);
-            let request = request.body(()).expect("a request");
-            let sent = client.requests.send_request(request, true).expect("sent");
+            let sent = client.send(request, true).await;
             assert_eq!(
                 whole(sent.0).await.expect("a response").0,
                 status,

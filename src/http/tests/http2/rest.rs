@@ -89,10 +89,7 @@ fn fields_in_both_tables_are_the_same_after_each_rest() {
             for (name, value) in &sent {
                 request = request.header(*name, value);
             }
-            let requests = client.requests.clone().ready().await;
-            client.requests = requests.expect("the connection is open");
-            let request = request.body(()).expect("a request");
-            let (response, _) = client.requests.send_request(request, true).expect("open");
+            let (response, _) = client.send(request, true).await;
             let response = response.await.expect("a response");
             for (name, value) in &sent {
                 assert_eq!(response.headers()[*name], **value, "round {round}");
