@@ -76,7 +76,7 @@ fn a_request_that_comes_while_other_connections_are_closed_is_answered() {
         let sending = clients
             .each_ref()
             .map(|client| client.try_clone().expect("a descriptor"));
-        host.last_moment.lock().expect("one thread").extend(sending);
+        host.sockets.last_moment().extend(sending);
         host.server.drain();
         host.emptied().await;
         let responses = clients.map(|mut client| {

@@ -36,7 +36,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -143,11 +143,7 @@ fn options() -> Http {
 struct Host {
     server: Server,
     address: SocketAddr,
-    sends: Arc<AtomicUsize>,
-    looks: Arc<AtomicUsize>,
-    last_moment: LastMoment,
-    /// What [`Socket::has_unsent`] returns.
-    unsent: Arc<AtomicBool>,
+    sockets: Arc<Sockets>,
     connections: Rc<RefCell<Vec<JoinHandle<()>>>>,
 }
 
@@ -214,18 +210,12 @@ impl Host {
         let host = Self {
             server: Server::new(http, crate::stats::WorkerStats::own()),
             address: listener.local_addr().expect("an address"),
-            sends: Arc::default(),
-            looks: Arc::default(),
-            last_moment: Arc::default(),
-            unsent: Arc::default(),
+            sockets: Arc::default(),
             connections: Rc::default(),
         };
         spawn_local(host.server.clock());
         let endpoint = endpoint(&host.server);
-        let sends = Arc::clone(&host.sends);
-        let looks = Arc::clone(&host.looks);
-        let last_moment = Arc::clone(&host.last_moment);
-        let unsent = Arc::clone(&host.unsent);
+        let sockets = Arc::clone(&host.sockets);
         let connections = Rc::clone(&host.connections);
         spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -233,10 +223,7 @@ impl Host {
                     stream,
                     version,
                     past: Past::None,
-                    sends: Arc::clone(&sends),
-                    looks: Arc::clone(&looks),
-                    last_moment: Arc::clone(&last_moment),
-                    unsent: Arc::clone(&unsent),
+                    sockets: Arc::clone(&sockets),
                 };
                 let serving = endpoint.serve(stream);
                 connections.borrow_mut().push(spawn_local(serving));
@@ -255,8 +242,9 @@ impl Host {
 
     /// Waits until the server has checked whether a client is still connected.
     async fn looked(&self) {
-        let before = self.looks.load(Relaxed);
-        until(|| self.looks.load(Relaxed) != before).await;
+        let looks = &self.sockets.looks;
+        let before = looks.load(Relaxed);
+        until(|| looks.load(Relaxed) != before).await;
     }
 
     /// Waits until the server has no connection. No connection's task has panicked.
@@ -374,15 +362,30 @@ fn never(error: Infallible) -> BoxError {
     match error {}
 }
 
-/// A socket that counts the system calls that send, and the checks whether the client is connected.
+/// What all sockets of a host have in common.
+#[derive(Default)]
+struct Sockets {
+    /// The system calls that send.
+    sends: AtomicUsize,
+    /// The checks whether the client is connected.
+    looks: AtomicUsize,
+    /// Clients that send a request at the moment when the first connection is closed.
+    last_moment: Mutex<Vec<std::net::TcpStream>>,
+    /// What [`Socket::has_unsent`] returns.
+    unsent: AtomicBool,
+}
+
+impl Sockets {
+    fn last_moment(&self) -> MutexGuard<'_, Vec<std::net::TcpStream>> {
+        self.last_moment.lock().expect("one thread")
+    }
+}
+
 struct Counted {
     stream: TcpStream,
     version: Version,
     past: Past,
-    sends: Arc<AtomicUsize>,
-    looks: Arc<AtomicUsize>,
-    last_moment: LastMoment,
-    unsent: Arc<AtomicBool>,
+    sockets: Arc<Sockets>,
 }
 
 enum Past {
@@ -390,9 +393,6 @@ enum Past {
     /// Another server has handed the connection over, or had to give it back. It was idle.
     Elsewhere(Moved),
 }
-
-/// Clients that send a request at the moment when the first connection is closed.
-type LastMoment = Arc<Mutex<Vec<std::net::TcpStream>>>;
 
 impl Socket for Counted {
     fn info(&self) -> ConnectionInfo {
@@ -412,7 +412,7 @@ impl Socket for Counted {
     }
 
     fn has_unsent(&self) -> bool {
-        self.unsent.load(Relaxed)
+        self.sockets.unsent.load(Relaxed)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -421,11 +421,11 @@ impl Socket for Counted {
 
     /// False if a test uses `last_moment`: then `poll_shutdown` is called, as with TLS.
     fn is_bare(&self) -> bool {
-        self.last_moment.lock().expect("one thread").is_empty()
+        self.sockets.last_moment().is_empty()
     }
 
     fn closed(&self) -> Closed {
-        self.looks.fetch_add(1, Relaxed);
+        self.sockets.looks.fetch_add(1, Relaxed);
         Closed::of(self.stream.ready(Closed::INTEREST))
     }
 
@@ -461,7 +461,7 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        self.sends.fetch_add(1, Relaxed);
+        self.sockets.sends.fetch_add(1, Relaxed);
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -470,7 +470,7 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        self.sends.fetch_add(1, Relaxed);
+        self.sockets.sends.fetch_add(1, Relaxed);
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -483,7 +483,7 @@ impl AsyncWrite for Counted {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        for mut client in self.last_moment.lock().expect("one thread").drain(..) {
+        for mut client in self.sockets.last_moment().drain(..) {
             client.write_all(HELLO).expect("the socket accepts it");
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)

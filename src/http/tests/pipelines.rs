@@ -11,7 +11,7 @@ fn sixteen_requests_in_one_write_get_their_responses_in_one_send() {
         let mut client = host.connect().await;
         client.send(HELLO.repeat(16)).await;
         client.expect(&HELLO_RESPONSE.repeat(16)).await;
-        assert_eq!(host.sends.load(Relaxed), 1);
+        assert_eq!(host.sockets.sends.load(Relaxed), 1);
         assert_eq!(host.server.count(Count::Requests), 16);
     });
 }

@@ -20,7 +20,7 @@ fn a_connection_is_kept_alive() {
         }
         assert_eq!(host.server.connections(), 1);
         assert_eq!(host.server.count(Count::Requests), 3);
-        assert_eq!(host.sends.load(Relaxed), 3, "one send per response");
+        assert_eq!(host.sockets.sends.load(Relaxed), 3, "one send per response");
         drop(client);
         host.emptied().await;
     });

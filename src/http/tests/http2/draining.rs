@@ -94,14 +94,14 @@ fn in_a_reload_goaway_leaves_together_with_the_last_response() {
             host.server.hand_over();
             client.send(frame(PING, 0, 0, &[7; 8])).await;
             assert_ne!(client.one_of(&[GOAWAY, PING]).await.kind, GOAWAY, "not yet");
-            let sends = host.sends.load(Relaxed);
+            let sends = host.sockets.sends.load(Relaxed);
             gate.go.notify_one();
             assert_eq!(client.next(DATA).await.payload, b"hello");
             let ping = client.frame().await.expect("it is open");
             assert_eq!(ping.kind, PING);
             let ping = ping.payload;
             assert_eq!(client.frame().await.map(|frame| frame.kind), Some(GOAWAY));
-            assert_eq!(host.sends.load(Relaxed), sends + 1);
+            assert_eq!(host.sockets.sends.load(Relaxed), sends + 1);
             client.send(frame(PING, ACK, 0, &ping)).await;
             while client.frame().await.is_some() {}
             drop(client);
@@ -241,10 +241,10 @@ fn the_stream_is_shut_down_if_the_client_does_not_acknowledge() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
         let witness = std::net::TcpStream::connect(address).expect("it listens");
-        host.last_moment.lock().expect("one thread").push(witness);
+        host.sockets.last_moment().push(witness);
         host.server.drain();
         host.emptied().await;
-        assert!(host.last_moment.lock().expect("one thread").is_empty());
+        assert!(host.sockets.last_moment().is_empty());
     });
 }
 
