@@ -90,98 +90,56 @@ pub(crate) struct Options {
 #[command(next_help_heading = "Processes")]
 pub(crate) struct Processes {
     /// Number of workers, or auto for the number of CPUs that this process may use
-    #[arg(
-        long,
-        value_name = "N",
-        env = "PREFORK_WORKERS",
-        default_value = "auto"
-    )]
-    #[arg(value_parser = value::workers)]
+    #[arg(long, value_name = "N", env = "PREFORK_WORKERS")]
+    #[arg(default_value = "auto", value_parser = value::workers)]
     pub(crate) workers: Workers,
 
     /// per-slot: each slot has its own listener. shared: all workers accept from one listener
-    #[arg(
-        long,
-        value_name = "MODE",
-        env = "PREFORK_LISTENERS",
-        default_value = "per-slot"
-    )]
+    #[arg(long, value_name = "MODE", env = "PREFORK_LISTENERS")]
+    #[arg(default_value = "per-slot")]
     #[arg(value_parser = value::named::<Listeners>(Listeners::NAMES))]
     pub(crate) listeners: Listeners,
 
     /// even: workers give new connections to workers with fewer, and move busy ones. off: a
     /// connection stays with the worker that accepted it
-    #[arg(
-        long,
-        value_name = "MODE",
-        env = "PREFORK_BALANCE",
-        default_value = "even"
-    )]
+    #[arg(long, value_name = "MODE", env = "PREFORK_BALANCE")]
+    #[arg(default_value = "even")]
     #[arg(value_parser = value::named::<Balance>(Balance::NAMES))]
     pub(crate) balance: Balance,
 
     /// When a TCP connection comes to a worker. on: with its first byte (TCP_DEFER_ACCEPT). off: as
     /// soon as it is open. auto: with its first byte while the worker has a rush of new connections
-    #[arg(
-        long,
-        value_name = "MODE",
-        env = "PREFORK_DEFER_ACCEPT",
-        default_value = "auto"
-    )]
+    #[arg(long, value_name = "MODE", env = "PREFORK_DEFER_ACCEPT")]
+    #[arg(default_value = "auto")]
     #[arg(value_parser = value::named::<DeferAccept>(DeferAccept::NAMES))]
     pub(crate) defer_accept: DeferAccept,
 
     /// Time that a draining worker has to finish what is open; then it closes the connections that
     /// are left
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_DRAIN_TIMEOUT",
-        default_value = "30s"
-    )]
-    #[arg(value_parser = value::positive_duration)]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_DRAIN_TIMEOUT")]
+    #[arg(default_value = "30s", value_parser = value::positive_duration)]
     pub(crate) drain_timeout: Duration,
 
     /// Time for which the server still serves after it was asked to drain (TERM, QUIT), while
     /// /readyz is 503: load balancers send it nothing new then
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_PRE_STOP_DELAY",
-        default_value = "0s"
-    )]
-    #[arg(value_parser = value::duration)]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_PRE_STOP_DELAY")]
+    #[arg(default_value = "0s", value_parser = value::duration)]
     pub(crate) pre_stop_delay: Duration,
 
     /// Number of workers that a reload replaces at the same time
-    #[arg(
-        long,
-        value_name = "N",
-        env = "PREFORK_RELOAD_BATCH",
-        default_value = "1"
-    )]
-    #[arg(value_parser = value::count::<NonZeroU16>)]
+    #[arg(long, value_name = "N", env = "PREFORK_RELOAD_BATCH")]
+    #[arg(default_value = "1", value_parser = value::count::<NonZeroU16>)]
     pub(crate) reload_batch: NonZeroU16,
 
     /// Replace a worker whose event loop has not run for this long while work waits; at least 1s,
     /// or 0 for no limit
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_HANG_TIMEOUT",
-        default_value = "30s"
-    )]
-    #[arg(value_parser = value::hang_timeout)]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_HANG_TIMEOUT")]
+    #[arg(default_value = "30s", value_parser = value::hang_timeout)]
     pub(crate) hang_timeout: HangTimeout,
 
     /// End the server after more than N worker crashes within DURATION
-    #[arg(
-        long,
-        value_name = "N/DURATION",
-        env = "PREFORK_CRASH_LIMIT",
-        default_value = "10/60s"
-    )]
-    #[arg(value_parser = value::crash_limit)]
+    #[arg(long, value_name = "N/DURATION", env = "PREFORK_CRASH_LIMIT")]
+    #[arg(default_value = "10/60s", value_parser = value::crash_limit)]
     pub(crate) crash_limit: CrashLimit,
 
     /// User (name or id) that workers run as. Required if the server starts as root and other
@@ -197,13 +155,8 @@ pub(crate) struct Processes {
 
     /// Mode of the socket files of Unix addresses, in octal. Their group is the workers' group. 660
     /// lets that group connect, 666 every user of this machine
-    #[arg(
-        long,
-        value_name = "MODE",
-        env = "PREFORK_UNIX_MODE",
-        default_value = "666"
-    )]
-    #[arg(value_parser = value::mode)]
+    #[arg(long, value_name = "MODE", env = "PREFORK_UNIX_MODE")]
+    #[arg(default_value = "666", value_parser = value::mode)]
     pub(crate) unix_mode: u32,
 
     /// Write the master's process id to this file. Another server with this file does not start
@@ -212,23 +165,14 @@ pub(crate) struct Processes {
 
     /// Address at which operators see what the server does: unix:/PATH, HOST:PORT, off, or auto for
     /// a socket in the runtime directory. It has a page for browsers, /metrics, /status and /readyz
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "PREFORK_ADMIN",
-        default_value = "auto"
-    )]
-    #[arg(value_parser = admin::admin)]
+    #[arg(long, value_name = "ADDR", env = "PREFORK_ADMIN")]
+    #[arg(default_value = "auto", value_parser = admin::admin)]
     pub(crate) admin: Admin,
 
     /// on: workers can read DIR and write the access log, and can open, start and reach nothing
     /// else, as far as the kernel can refuse it (Landlock). off: they can do what their user may
-    #[arg(
-        long,
-        value_name = "MODE",
-        env = "PREFORK_SANDBOX",
-        default_value = "on"
-    )]
+    #[arg(long, value_name = "MODE", env = "PREFORK_SANDBOX")]
+    #[arg(default_value = "on")]
     pub(crate) sandbox: SandboxMode,
 }
 
@@ -243,21 +187,13 @@ pub(crate) struct Logs {
 
     /// Format of the lines in the access log and in the log on standard error. json: one object per
     /// line
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        env = "PREFORK_LOG_FORMAT",
-        default_value = "text"
-    )]
+    #[arg(long, value_name = "FORMAT", env = "PREFORK_LOG_FORMAT")]
+    #[arg(default_value = "text")]
     pub(crate) log_format: LogFormat,
 
     /// Lowest level that the log on standard error has
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        env = "PREFORK_LOG_LEVEL",
-        default_value = "info"
-    )]
+    #[arg(long, value_name = "LEVEL", env = "PREFORK_LOG_LEVEL")]
+    #[arg(default_value = "info")]
     #[arg(value_parser = value::named::<LevelFilter>(LOG_LEVELS))]
     pub(crate) log_level: LevelFilter,
 
