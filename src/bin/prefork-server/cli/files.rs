@@ -44,43 +44,26 @@ pub(crate) struct FileOptions {
 
     /// Add a field to the responses of some files: PATTERN: NAME: VALUE, as in "*.css:
     /// Cache-Control: max-age=60"; may be given several times. ** matches all files
-    #[arg(
-        long,
-        value_name = "RULE",
-        env = "PREFORK_HEADER",
-        value_delimiter = '\n'
-    )]
+    #[arg(long, value_name = "RULE", env = "PREFORK_HEADER")]
+    #[arg(value_delimiter = '\n')]
     header: Vec<HeaderRule>,
 
     /// Let scripts of this origin read the files (CORS): SCHEME://HOST, or * for all; may be given
     /// several times
-    #[arg(
-        long,
-        value_name = "ORIGIN",
-        env = "PREFORK_ALLOW_ORIGIN",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "ORIGIN", env = "PREFORK_ALLOW_ORIGIN")]
+    #[arg(value_delimiter = ',')]
     allow_origin: Vec<Origin>,
 
     /// Symbolic links to follow. inside: those that stay in DIR, by relative paths. never: none.
     /// anywhere: all
-    #[arg(
-        long,
-        value_name = "MODE",
-        env = "PREFORK_SYMLINKS",
-        default_value = "inside"
-    )]
+    #[arg(long, value_name = "MODE", env = "PREFORK_SYMLINKS")]
+    #[arg(default_value = "inside")]
     #[arg(value_parser = value::named::<Symlinks>(Symlinks::NAMES))]
     symlinks: Symlinks,
 
     /// The most memory that each worker uses for what it keeps of files
-    #[arg(
-        long,
-        value_name = "SIZE",
-        env = "PREFORK_CACHE_SIZE",
-        default_value = "64MiB"
-    )]
-    #[arg(value_parser = value::cache_size)]
+    #[arg(long, value_name = "SIZE", env = "PREFORK_CACHE_SIZE")]
+    #[arg(default_value = "64MiB", value_parser = value::cache_size)]
     cache_size: usize,
 
     /// Send files of more than 64KiB by sendfile(2), without a copy. Only for files that are

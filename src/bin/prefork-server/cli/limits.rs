@@ -17,74 +17,39 @@ use super::value;
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Limits {
     /// Time that a client has to send the head of a request. A later one gets 408
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_HEADER_TIMEOUT",
-        default_value = "10s"
-    )]
-    #[arg(value_parser = value::positive_duration)]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_HEADER_TIMEOUT")]
+    #[arg(default_value = "10s", value_parser = value::positive_duration)]
     pub(crate) header_timeout: Duration,
 
     /// Longest wait for more data of a request's body
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_BODY_TIMEOUT",
-        default_value = "30s"
-    )]
-    #[arg(value_parser = value::positive_duration)]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_BODY_TIMEOUT")]
+    #[arg(default_value = "30s", value_parser = value::positive_duration)]
     pub(crate) body_timeout: Duration,
 
     /// Time that a client has to accept 4KiB of a response, or the rest of it if that is less. Then
     /// the connection is closed
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_WRITE_TIMEOUT",
-        default_value = "30s"
-    )]
-    #[arg(value_parser = value::positive_duration)]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_WRITE_TIMEOUT")]
+    #[arg(default_value = "30s", value_parser = value::positive_duration)]
     pub(crate) write_timeout: Duration,
 
     /// Close a connection that has had no request for this long
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_IDLE_TIMEOUT",
-        default_value = "75s"
-    )]
-    #[arg(value_parser = value::positive_duration)]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_IDLE_TIMEOUT")]
+    #[arg(default_value = "75s", value_parser = value::positive_duration)]
     pub(crate) idle_timeout: Duration,
 
     /// Longest target of a request, from 1KiB to 64KiB. A longer one gets 414
-    #[arg(
-        long,
-        value_name = "SIZE",
-        env = "PREFORK_MAX_TARGET_SIZE",
-        default_value = "8KiB"
-    )]
-    #[arg(value_parser = value::target_size)]
+    #[arg(long, value_name = "SIZE", env = "PREFORK_MAX_TARGET_SIZE")]
+    #[arg(default_value = "8KiB", value_parser = value::target_size)]
     pub(crate) max_target_size: usize,
 
     /// Longest head of a request, from 8KiB to 1MiB. A longer one gets 431
-    #[arg(
-        long,
-        value_name = "SIZE",
-        env = "PREFORK_MAX_HEADER_SIZE",
-        default_value = "16KiB"
-    )]
-    #[arg(value_parser = value::header_size)]
+    #[arg(long, value_name = "SIZE", env = "PREFORK_MAX_HEADER_SIZE")]
+    #[arg(default_value = "16KiB", value_parser = value::header_size)]
     pub(crate) max_header_size: usize,
 
     /// Longest body of a request. A longer one gets 413
-    #[arg(
-        long,
-        value_name = "SIZE",
-        env = "PREFORK_MAX_BODY_SIZE",
-        default_value = "4MiB"
-    )]
-    #[arg(value_parser = value::body_size)]
+    #[arg(long, value_name = "SIZE", env = "PREFORK_MAX_BODY_SIZE")]
+    #[arg(default_value = "4MiB", value_parser = value::body_size)]
     pub(crate) max_body_size: u64,
 
     /// on: serve HTTP/2 and HTTP/1. off: serve HTTP/1 only
@@ -118,23 +83,14 @@ pub(crate) struct Limits {
 
     /// Load balancers whose connections begin with a PROXY header, which names the client. NETWORK
     /// is 10.0.0.0/8, one address, or unix for Unix sockets; may be given several times
-    #[arg(
-        long,
-        value_name = "NETWORK",
-        env = "PREFORK_PROXY_PROTOCOL",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "NETWORK", env = "PREFORK_PROXY_PROTOCOL")]
+    #[arg(value_delimiter = ',')]
     pub(crate) proxy_protocol: Vec<Network>,
 
     /// Number of connections that one worker keeps ready for their next request. The others give up
     /// their buffers: then one needs less than a kilobyte, or 5 KB within TLS
-    #[arg(
-        long,
-        value_name = "N",
-        env = "PREFORK_MAX_WARM",
-        default_value = "1024"
-    )]
-    #[arg(value_parser = value::warm)]
+    #[arg(long, value_name = "N", env = "PREFORK_MAX_WARM")]
+    #[arg(default_value = "1024", value_parser = value::warm)]
     pub(crate) max_warm: usize,
 
     /// Replace a worker after N to 1.25 N requests [default: never]

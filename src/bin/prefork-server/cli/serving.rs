@@ -22,12 +22,8 @@ pub(crate) struct Serving {
     dir: Option<PathBuf>,
 
     /// Respond to every request with status 200 and this text
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "PREFORK_RESPOND",
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "TEXT", env = "PREFORK_RESPOND")]
+    #[arg(allow_hyphen_values = true)]
     respond: Option<String>,
 
     /// Respond to every request with status 200 and the request's own body
@@ -35,25 +31,15 @@ pub(crate) struct Serving {
     echo: bool,
 
     /// Wait this long before each response; the wait takes no CPU time
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_DELAY",
-        default_value = "0s"
-    )]
-    #[arg(value_parser = value::duration)]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_DELAY")]
+    #[arg(default_value = "0s", value_parser = value::duration)]
     pub(crate) delay: Duration,
 
     /// Address to listen on: HOST:PORT, [::]:PORT or unix:/PATH; may be given several times. PORT
     /// and :PORT mean 0.0.0.0:PORT, all IPv4 addresses. Port 0 takes a free port [default:
     /// 127.0.0.1:8080, or 0.0.0.0:$PORT if PORT is set]
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "PREFORK_LISTEN",
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = value::address)]
+    #[arg(long, value_name = "ADDR", env = "PREFORK_LISTEN")]
+    #[arg(value_delimiter = ',', value_parser = value::address)]
     pub(crate) listen: Vec<Address>,
 
     /// Path that load balancers ask for: the response is 200, and 503 as soon as the server is

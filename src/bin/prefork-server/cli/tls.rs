@@ -27,54 +27,33 @@ pub(crate) struct Secure {
     /// Serve HTTPS with the certificate in this PEM file, followed by its chain. HUP reads the file
     /// again. If repeated, a client gets the certificate with the name that it asks for (SNI), or
     /// else the first
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PREFORK_TLS_CERT",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "FILE", env = "PREFORK_TLS_CERT")]
+    #[arg(value_delimiter = ',')]
     tls_cert: Vec<PathBuf>,
 
     /// PEM file with the private key of the certificate. Repeat it as often as --tls-cert, in the
     /// same order
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PREFORK_TLS_KEY",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "FILE", env = "PREFORK_TLS_KEY")]
+    #[arg(value_delimiter = ',')]
     tls_key: Vec<PathBuf>,
 
     /// DER file with the OCSP response to the certificate, which clients get in the handshake. HUP
     /// reads the file again. Repeat it as often as --tls-cert, in the same order; none is for a
     /// certificate without a response
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "PREFORK_TLS_OCSP",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "FILE", env = "PREFORK_TLS_OCSP")]
+    #[arg(value_delimiter = ',')]
     tls_ocsp: Vec<PathBuf>,
 
     /// The lowest version of TLS
-    #[arg(
-        long,
-        value_name = "VERSION",
-        env = "PREFORK_TLS_MIN_VERSION",
-        default_value = "1.2"
-    )]
+    #[arg(long, value_name = "VERSION", env = "PREFORK_TLS_MIN_VERSION")]
+    #[arg(default_value = "1.2")]
     #[arg(value_parser = value::named::<TlsVersion>(TlsVersion::NAMES))]
     tls_min_version: TlsVersion,
 
     /// Use only these cipher suites, by their IANA names, such as TLS13_AES_128_GCM_SHA256, with
     /// commas between them [default: all that rustls has]
-    #[arg(
-        long,
-        value_name = "LIST",
-        env = "PREFORK_TLS_CIPHERS",
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = value::cipher)]
+    #[arg(long, value_name = "LIST", env = "PREFORK_TLS_CIPHERS")]
+    #[arg(value_delimiter = ',', value_parser = value::cipher)]
     tls_ciphers: Vec<String>,
 
     /// Ask clients for a certificate that a CA in this PEM file has signed
@@ -89,13 +68,8 @@ pub(crate) struct Secure {
 
     /// Also listen on this address, speak HTTP without TLS there, and redirect each request to
     /// https (308); may be given several times
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "PREFORK_REDIRECT_TO_HTTPS",
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = value::address)]
+    #[arg(long, value_name = "ADDR", env = "PREFORK_REDIRECT_TO_HTTPS")]
+    #[arg(value_delimiter = ',', value_parser = value::address)]
     pub(crate) redirect_to_https: Vec<Address>,
 }
 
