@@ -20,9 +20,9 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, at_exit, balance, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics,
-    placing, presence, privileges, recycle, resize, sandbox, signals, startup, status, upgrade,
-    websocket,
+    adoption, at_exit, balance, cap, crash, drain, exit_codes, first_byte, frameworks, hostile,
+    own_metrics, placing, presence, privileges, recycle, resize, sandbox, signals, startup, status,
+    upgrade, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -79,6 +79,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("own_metrics") => own_metrics::app(),
         Some("other_recorder") => own_metrics::recorded(),
         Some("patient") => cap::patient(),
+        Some("first_byte") => first_byte::app(),
         Some("silent") => presence::app(),
         Some("computes") => balance::app(),
         Some("placing") => placing::app(),

@@ -7,8 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use prefork_server::{Error, Http, service_fn};
 use socket2::SockRef;
 
+use crate::apps;
 use crate::client::Client;
 use crate::handover::{Over, settled};
 use crate::support::{BINARY, CEILING, Server, program, until, until_within};
@@ -69,17 +71,16 @@ fn connections_are_kept_while_their_worker_has_a_rush() {
     assert!(!is_kept(address, &Client::connect(address)));
     let mut kept = kept_in_a_rush(address, || {});
     until(|| !is_kept(address, &Client::connect(address)));
-    assert_eq!(kept.get("/").body, "hi");
+    assert_eq!(kept.get("/").body, "hello");
 }
 
 fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
     let mut server = start_ahead_of_others();
     let address = server.address();
     let mut kept = kept_in_a_rush(address, || server.signal(Signal::SIGTERM));
-    // Before the drain: it closes connections that are idle.
-    until(|| state(address, &kept).as_deref() == Some(ESTABLISHED));
-    assert_eq!(kept.get("/").body, "hi");
     server.wait("draining");
+    assert_eq!(state(address, &kept).as_deref(), Some(ESTABLISHED));
+    assert_eq!(kept.get("/").body, "hello");
     assert_eq!(server.end().code, Some(0));
 }
 
@@ -87,10 +88,17 @@ fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
 /// any time accepts so few connections that it has no rush. If the user may not ask for this,
 /// nice(1) says so and goes on.
 fn start_ahead_of_others() -> Server {
+    let this = std::env::current_exe().expect("a path");
     let mut command = program("nice");
-    command.args(["--adjustment=-10", BINARY, "--listen", "127.0.0.1:0"]);
-    command.args(["--workers", "1", "--respond", "hi", "--announce-fd", "1"]);
-    Server::spawn(&mut command)
+    command.arg("--adjustment=-10").arg(this);
+    Server::spawn(command.env(apps::VARIABLE, "first_byte"))
+}
+
+/// One worker. Its drain waits until each connection has got a response, as slow as the client is.
+pub(crate) fn app() -> Result<(), Error> {
+    let http = Http::new().linger(Duration::from_secs(3600));
+    let server = apps::server().workers(1).http(http);
+    server.serve(async |_| Ok(service_fn(apps::hello)))
 }
 
 /// A connection that the kernel keeps because its worker has a rush. The rush ends after `then`.
@@ -102,7 +110,7 @@ fn kept_in_a_rush(address: SocketAddr, then: impl FnOnce()) -> Client {
             let mut clients: Vec<_> = (0..32).map(|_| connect_and_reset(address)).collect();
             clients.iter_mut().for_each(|client| client.ask("/"));
             for client in &mut clients {
-                assert_eq!(client.response().body, "hi");
+                assert_eq!(client.response().body, "hello");
             }
         }
     };
@@ -131,7 +139,7 @@ fn connect_and_reset(address: SocketAddr) -> Client {
 /// Whether a connection on which nothing was sent is not even in the queue of its listener when a
 /// later one has been served.
 fn is_kept(address: SocketAddr, silent: &Client) -> bool {
-    assert_eq!(Client::connect(address).get("/").body, "hi");
+    assert_eq!(Client::connect(address).get("/").body, "hello");
     state(address, silent).as_deref() == Some(SYN_RECV)
 }
 
