@@ -220,8 +220,8 @@ pub(crate) struct Config {
     pub(crate) worker_requests: Option<WorkerRequests>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) announce_fd: Option<i32>,
-    /// The address of the admin process. `None`: there is none.
-    pub(crate) admin: Option<Address>,
+    /// The admin addresses. Each has a process of its own.
+    pub(crate) admin: Vec<Address>,
     /// What the app counts by the facade `metrics`. `None`: workers have no recorder.
     #[cfg(feature = "metrics")]
     pub(crate) metrics: Option<Metrics>,
@@ -282,7 +282,7 @@ impl Default for Config {
             worker_requests: None,
             pid_file: None,
             announce_fd: None,
-            admin: None,
+            admin: Vec::new(),
             #[cfg(feature = "metrics")]
             metrics: None,
             #[cfg(feature = "sandbox")]

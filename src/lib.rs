@@ -26,7 +26,7 @@
 //! **[`Prefork::serve`] and [`Prefork::run`] are called in every process: in the master they
 //! supervise, in a worker they serve and never return.** The code before them in `main` runs in
 //! each process: in the master, again in the master after an upgrade, in each worker that starts,
-//! and in the admin process of a server that has an [admin address](Prefork::admin). So
+//! and in the process of each [admin address](Prefork::admin). So
 //!
 //! - what each worker needs (a pool, a cache) belongs into the closure, which runs once per
 //!   worker, inside its runtime;
@@ -149,7 +149,7 @@
 //! | adopt | accept from the listeners of a slot whose own worker does not serve |
 //! | crash limit | more crashes than this within a time end the server |
 //! | notice | a value that describes an event of the server |
-//! | admin process | the process that tells operators what the server does |
+//! | admin process | a process at an admin address, which tells operators what the server does |
 //!
 //! # The house
 //!

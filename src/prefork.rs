@@ -85,11 +85,11 @@ pub enum Role {
     Master,
     /// A master has spawned it. It will serve.
     Worker,
-    /// A master has spawned it for the [admin address](Prefork::admin).
+    /// A master has spawned it for an [admin address](Prefork::admin).
     Admin,
 }
 
-/// Whether this process is a master, a worker or the admin process. The role is the same from the
+/// Whether this process is a master, a worker or an admin process. The role is the same from the
 /// first line of `main` on. Programs that a worker starts are no workers.
 ///
 /// For what only one process may do, such as a migration:

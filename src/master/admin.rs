@@ -1,18 +1,18 @@
-//! The admin process, as the master sees it: its listener, its processes and what they are told.
-//! [`AdminKeeper`] decides when one starts and ends.
+//! Admin processes, as the master sees them: the addresses that they serve, and what they are told.
+//! The [`AdminKeeper`](crate::supervisor::AdminKeeper) of an address decides when its processes
+//! start and end.
 //!
 //! The master tells facts in order. It never waits for an admin process: facts wait in a queue
 //! while the channel is full. If the queue is full too, the master forgets it, and tells everything
 //! from the beginning when the process reads again.
 
+mod address;
 mod listener;
 mod process;
 mod tell;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -26,21 +26,13 @@ use crate::error::{Error, chain};
 use crate::handle::Command;
 use crate::hooks::WorkerInfo;
 use crate::master::Master;
-use crate::master::admin::listener::AdminListener;
-use crate::master::admin::process::{AdminProcess, Ping, Stage};
-use crate::master::listeners::bind_error;
-use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command, set_environment};
-use crate::protocol::admin::{
-    AdminChannel, AdminMarker, Fact, FromAdmin, NOTICES_MAX, NumberedNotice,
-};
+use crate::master::admin::address::{AdminAddress, DetachedAddress};
+use crate::master::admin::process::{AdminProcess, Stage};
+use crate::protocol::admin::{Fact, NOTICES_MAX, NumberedNotice};
 use crate::protocol::channel::Received;
-use crate::protocol::inheritance::MARKER;
 use crate::protocol::scoreboard::Page;
-use crate::supervisor::{AdminAction, AdminEvent, AdminId, AdminKeeper, Time};
+use crate::supervisor::{AdminEvent, AdminKeeper, Time};
 use crate::sys::clock;
-use crate::sys::discard::discard;
-use crate::sys::listener::unix::UnixFile;
-use crate::sys::spawn::{Inherit, spawn};
 
 /// How often a process is asked if it responds. A process that hangs is replaced after this time,
 /// or twice this time.
@@ -52,12 +44,11 @@ const VIEW_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the master waits for the last requests to an admin process when the server has ended.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The admin process of this server, and those that leave.
+/// The admin processes of this server.
 #[derive(Debug)]
 pub(in crate::master) struct Admin {
-    keeper: AdminKeeper,
-    listener: AdminListener,
-    processes: BTreeMap<AdminId, AdminProcess>,
+    /// One or more.
+    addresses: Vec<AdminAddress>,
     /// The latest notices, the oldest first.
     notices: VecDeque<NumberedNotice>,
     /// When to tell the view next, on the monotonic clock; `None` if it has not changed.
@@ -72,32 +63,23 @@ pub(in crate::master) struct Admin {
 /// What crosses into the next image. That image tells each process everything again.
 #[derive(Debug)]
 pub(in crate::master) struct DetachedAdmin {
-    keeper: AdminKeeper,
-    listener: AdminListener,
-    processes: Vec<(AdminId, (Pid, AdminChannel))>,
+    addresses: Vec<DetachedAddress>,
     notices: VecDeque<NumberedNotice>,
 }
 
-record!(DetachedAdmin {
-    keeper,
-    listener,
-    processes,
-    notices
-});
+record!(DetachedAdmin { addresses, notices });
 
 impl Admin {
-    pub(in crate::master) fn open(address: &Address, now: Time) -> Result<Self, Error> {
-        let listener =
-            AdminListener::open(address).map_err(|source| bind_error(address, source))?;
-        tracing::info!(address = %listener.address, "admin address");
-        Ok(Self::with(AdminKeeper::new(now), listener))
+    /// `None` if there is no address.
+    pub(in crate::master) fn open(asked: &[Address], now: Time) -> Result<Option<Self>, Error> {
+        let addresses = asked.iter().map(|asked| AdminAddress::open(asked, now));
+        let addresses: Vec<_> = addresses.collect::<Result<_, _>>()?;
+        Ok((!addresses.is_empty()).then(|| Self::with(addresses)))
     }
 
-    fn with(keeper: AdminKeeper, listener: AdminListener) -> Self {
+    fn with(addresses: Vec<AdminAddress>) -> Self {
         Self {
-            keeper,
-            listener,
-            processes: BTreeMap::new(),
+            addresses,
             notices: VecDeque::new(),
             view_due: None,
             view_told: Duration::ZERO,
@@ -107,51 +89,66 @@ impl Admin {
     }
 
     pub(in crate::master) fn detach(self) -> DetachedAdmin {
-        let processes = self.processes.into_iter();
+        let addresses = self.addresses.into_iter();
         DetachedAdmin {
-            keeper: self.keeper,
-            listener: self.listener,
-            processes: processes
-                .map(|(id, process)| (id, (process.pid, process.channel)))
-                .collect(),
+            addresses: addresses.map(AdminAddress::detach).collect(),
             notices: self.notices,
         }
     }
 
-    /// In the next image: goes on, unless the settings name another address or none.
+    /// In the next image: goes on with the addresses that the settings still name, ends the others
+    /// and opens new ones.
     pub(in crate::master) fn resume(
         left: Option<DetachedAdmin>,
-        asked: Option<&Address>,
+        asked: &[Address],
         now: Time,
     ) -> Option<Self> {
-        match (left.map(Self::restore), asked) {
-            (Some(left), Some(asked)) if left.listener.asked == *asked => Some(left),
-            (left, asked) => {
-                if let Some(left) = left {
-                    left.end(now);
-                }
-                Self::open(asked?, now)
-                    .inspect_err(|error| {
-                        tracing::error!(error = chain(error), "there is no admin process")
-                    })
+        let mut admin = left.map_or_else(|| Self::with(Vec::new()), Self::restore);
+        let mut left = std::mem::take(&mut admin.addresses);
+        let kept = asked.iter().map(|asked| {
+            let at = left.iter().position(|address| address.is(asked))?;
+            Some(left.swap_remove(at))
+        });
+        let kept: Vec<_> = kept.collect();
+        // Before others are opened: a new address may have the port of one of these.
+        end(left, now);
+        let addresses = kept.into_iter().zip(asked).filter_map(|(kept, asked)| {
+            kept.or_else(|| {
+                AdminAddress::open(asked, now)
+                    .inspect_err(|error| tracing::error!(error = chain(error), "no admin process"))
                     .ok()
-            }
-        }
+            })
+        });
+        admin.addresses = addresses.collect();
+        (!admin.addresses.is_empty()).then_some(admin)
     }
 
     /// In this image, because it goes on.
     pub(in crate::master) fn restore(left: DetachedAdmin) -> Self {
-        let mut admin = Self::with(left.keeper, left.listener);
+        let addresses = left.addresses.into_iter();
+        let mut admin = Self::with(addresses.map(AdminAddress::restore).collect());
         admin.notices = left.notices;
-        let processes = left.processes.into_iter();
-        admin.processes = processes
-            .map(|(id, (pid, channel))| (id, AdminProcess::new(pid, channel)))
-            .collect();
         admin
     }
 
+    fn processes(&self) -> impl Iterator<Item = &AdminProcess> {
+        let addresses = self.addresses.iter();
+        addresses.flat_map(|address| address.processes.values())
+    }
+
+    fn processes_mut(&mut self) -> impl Iterator<Item = &mut AdminProcess> {
+        let addresses = self.addresses.iter_mut();
+        addresses.flat_map(|address| address.processes.values_mut())
+    }
+
+    fn keepers(&mut self) -> impl Iterator<Item = &mut AdminKeeper> {
+        self.addresses.iter_mut().map(|address| &mut address.keeper)
+    }
+
     pub(in crate::master) fn next_deadline(&self) -> Option<Time> {
-        self.keeper.next_deadline()
+        let addresses = self.addresses.iter();
+        let deadlines = addresses.filter_map(|address| address.keeper.next_deadline());
+        deadlines.min()
     }
 
     pub(in crate::master) fn next_ping(&self) -> Duration {
@@ -160,7 +157,7 @@ impl Admin {
 
     pub(in crate::master) fn ping(&mut self, now: Duration) {
         self.ping_due = now.saturating_add(PING_INTERVAL);
-        self.processes.values_mut().for_each(AdminProcess::ping);
+        self.processes_mut().for_each(AdminProcess::ping);
     }
 
     /// When the view is due, on the monotonic clock; `None` if it has not changed.
@@ -206,98 +203,86 @@ impl Admin {
         pid: Pid,
         now: Time,
     ) -> Option<Vec<(u64, Command)>> {
-        let mut processes = self.processes.iter();
-        let (&id, _) = processes.find(|(_, process)| process.pid == pid)?;
-        let process = self.processes.remove(&id)?;
-        let commands = process.final_commands();
-        // It may run as another user, who may have sent a descriptor whose close(2) blocks.
-        discard(process.channel);
-        self.keeper.handle(AdminEvent::Gone(id), now);
-        Some(commands)
+        let mut addresses = self.addresses.iter_mut();
+        addresses.find_map(|address| address.on_ended(pid, now))
     }
 
     /// The channels, for poll(2).
     pub(in crate::master) fn channels(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let speaks = |process: &&AdminProcess| process.stage != Stage::Silent;
-        self.processes.values().filter(speaks).map(|process| {
-            let mut flags = PollFlags::POLLIN;
-            flags.set(PollFlags::POLLOUT, !process.waiting.is_empty());
-            PollFd::new(process.channel.as_fd(), flags)
-        })
+        channels(self.processes())
     }
 
     /// Receives what the processes have sent, and sends what waits for them.
     /// Returns the commands of operators, at most one of each process.
     pub(in crate::master) fn exchange(&mut self, now: Time) -> Vec<(u64, Command)> {
-        let (mut commands, mut looked) = (Vec::new(), false);
-        let processes = self.processes.iter_mut();
-        for (&id, process) in processes.filter(|(_, process)| process.stage != Stage::Silent) {
-            process.send_waiting();
-            match process.channel.recv() {
-                Ok(Received::Message(FromAdmin::Ready)) => {
-                    self.keeper.handle(AdminEvent::Ready(id), now);
-                }
-                Ok(Received::Message(FromAdmin::Alive)) => process.ping = Ping::Closed,
-                Ok(Received::Message(FromAdmin::Look)) => looked = true,
-                Ok(Received::Message(FromAdmin::Asked { number, command })) => {
-                    commands.push((number, command));
-                }
-                Ok(Received::Nothing) => {}
-                // It ends soon and is reaped.
-                Ok(Received::End) => process.stage = Stage::Silent,
-                Err(error) => {
-                    tracing::error!(%error, "the admin process broke the protocol and is killed");
-                    process.stage = Stage::Silent;
-                    process.kill();
-                }
-            }
-        }
-        if looked {
+        let addresses = self.addresses.iter_mut();
+        let heard: Vec<_> = addresses.map(|address| address.exchange(now)).collect();
+        if heard.iter().any(|heard| heard.look) {
             self.view_changed();
         }
-        commands
+        heard.into_iter().flat_map(|heard| heard.commands).collect()
     }
 
     /// Tells a fact to all processes that know what was before it.
     fn tell(&mut self, fact: &Fact, with: Option<Arc<OwnedFd>>) {
-        for process in self.processes.values_mut() {
+        for process in self.processes_mut() {
             if process.stage == Stage::Informed {
                 process.tell(fact.clone(), with.clone());
             }
         }
     }
 
-    /// Ends all processes, and waits for them for a moment.
-    pub(in crate::master) fn end(mut self, now: Time) {
-        self.keeper.handle(AdminEvent::End, now);
-        for process in self.processes.values_mut() {
-            process.tell(Fact::Leave, None);
-        }
-        let end = clock::monotonic().saturating_add(END_PATIENCE);
-        loop {
-            self.processes.retain(|_, process| {
-                process.send_waiting();
-                let stays = matches!(
-                    process.channel.recv(),
-                    Ok(Received::Nothing | Received::Message(_))
-                );
-                if !stays {
-                    process.kill();
-                    process.reap();
-                }
-                stays
-            });
-            let left = end.saturating_sub(clock::monotonic());
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            let mut channels: Vec<_> = self.channels().collect();
-            if channels.is_empty() || left.is_zero() || poll(&mut channels, timeout).is_err() {
-                break;
+    /// The server has ended.
+    pub(in crate::master) fn end(self, now: Time) {
+        end(self.addresses, now);
+    }
+}
+
+fn channels<'a>(
+    processes: impl Iterator<Item = &'a AdminProcess>,
+) -> impl Iterator<Item = PollFd<'a>> {
+    let speaking = processes.filter(|process| process.stage != Stage::Silent);
+    speaking.map(|process| {
+        let mut flags = PollFlags::POLLIN;
+        flags.set(PollFlags::POLLOUT, !process.waiting.is_empty());
+        PollFd::new(process.channel.as_fd(), flags)
+    })
+}
+
+/// Ends all processes of these addresses, and waits for them for a moment.
+fn end(mut addresses: Vec<AdminAddress>, now: Time) {
+    let mut processes = Vec::new();
+    for address in &mut addresses {
+        address.keeper.handle(AdminEvent::End, now);
+        processes.extend(std::mem::take(&mut address.processes).into_values());
+    }
+    for process in &mut processes {
+        process.tell(Fact::Leave, None);
+    }
+    let end = clock::monotonic().saturating_add(END_PATIENCE);
+    loop {
+        processes.retain_mut(|process| {
+            process.send_waiting();
+            let stays = matches!(
+                process.channel.recv(),
+                Ok(Received::Nothing | Received::Message(_))
+            );
+            if !stays {
+                process.kill();
+                process.reap();
             }
+            stays
+        });
+        let left = end.saturating_sub(clock::monotonic());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut channels: Vec<_> = channels(processes.iter()).collect();
+        if channels.is_empty() || left.is_zero() || poll(&mut channels, timeout).is_err() {
+            break;
         }
-        for process in self.processes.values() {
-            process.kill();
-            process.reap();
-        }
+    }
+    for process in processes {
+        process.kill();
+        process.reap();
     }
 }
 
@@ -311,10 +296,6 @@ impl Master {
     }
 
     fn apply_commands_of_operators(&mut self, commands: Vec<(u64, Command)>) {
-        let admin = self.observers.admin.as_ref();
-        if !admin.is_some_and(|admin| admin.listener.takes_commands()) {
-            return;
-        }
         for (number, command) in commands {
             tracing::info!(%command, "an operator gave a command");
             let (status, _) = self.status();
@@ -334,9 +315,9 @@ impl Master {
 
     pub(super) fn on_admin_deadline(&mut self) {
         let now = self.clock.now();
-        if let Some(admin) = &mut self.observers.admin {
-            admin.keeper.handle_timeout(now);
-        }
+        let admin = self.observers.admin.iter_mut();
+        let keepers = admin.flat_map(Admin::keepers);
+        keepers.for_each(|keeper| keeper.handle_timeout(now));
     }
 
     /// Whether a process that has ended was an admin process. The master acts on what it sent.
@@ -349,25 +330,19 @@ impl Master {
         is_admin
     }
 
-    /// Makes the socket file again if it was removed. The process that follows the reload gets the
-    /// new listener.
-    pub(super) fn renew_admin_listener(&mut self) {
-        if let Some(Admin { listener, .. }) = &mut self.observers.admin
-            && listener.file.as_ref().is_some_and(UnixFile::is_gone)
-        {
-            match AdminListener::open(&listener.asked) {
-                Ok(new) => *listener = new,
-                Err(error) => tracing::error!(%error, "the admin address has lost its file"),
-            }
-        }
+    /// Makes the socket files again that were removed.
+    pub(super) fn renew_admin_listeners(&mut self) {
+        let admin = self.observers.admin.iter_mut();
+        let addresses = admin.flat_map(|admin| &mut admin.addresses);
+        addresses.for_each(AdminAddress::renew_listener);
     }
 
-    /// A reload has ended, so the admin process is replaced too.
+    /// A reload has ended, so the admin processes are replaced too.
     pub(super) fn renew_admin(&mut self) {
         let now = self.clock.now();
-        if let Some(admin) = &mut self.observers.admin {
-            admin.keeper.handle(AdminEvent::Renew, now);
-        }
+        let admin = self.observers.admin.iter_mut();
+        let keepers = admin.flat_map(Admin::keepers);
+        keepers.for_each(|keeper| keeper.handle(AdminEvent::Renew, now));
     }
 
     /// The server has ended.
@@ -379,73 +354,14 @@ impl Master {
         }
     }
 
-    /// Carries out what the keeper decides.
+    /// Carries out what the keepers decide.
     pub(super) fn carry_out_admin(&mut self) {
-        while let Some(action) = self.next_admin_action() {
-            match action {
-                AdminAction::Start(id) => self.start_admin(id),
-                AdminAction::Leave(id) => self.with_admin_process(id, |process| {
-                    process.tell(Fact::Leave, None);
-                }),
-                AdminAction::Kill(id) => self.with_admin_process(id, |process| process.kill()),
-            }
+        let now = self.clock.now();
+        let admin = self.observers.admin.iter_mut();
+        for address in admin.flat_map(|admin| &mut admin.addresses) {
+            address.carry_out(&self.spawner, now);
         }
         self.inform_new_ones();
-    }
-
-    fn next_admin_action(&mut self) -> Option<AdminAction> {
-        self.observers.admin.as_mut()?.keeper.next_action()
-    }
-
-    fn with_admin_process(&mut self, id: AdminId, act: impl FnOnce(&mut AdminProcess)) {
-        let admin = self.observers.admin.as_mut();
-        if let Some(process) = admin.and_then(|admin| admin.processes.get_mut(&id)) {
-            act(process);
-        }
-    }
-
-    fn start_admin(&mut self, id: AdminId) {
-        let now = self.clock.now();
-        let started = self.spawn_admin();
-        let Some(admin) = &mut self.observers.admin else {
-            return;
-        };
-        match started {
-            Ok(process) => {
-                admin.processes.insert(id, process);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the admin process could not be started");
-                admin.keeper.handle(AdminEvent::Gone(id), now);
-            }
-        }
-    }
-
-    fn spawn_admin(&self) -> io::Result<AdminProcess> {
-        let Some(admin) = &self.observers.admin else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        let (ours, theirs) = AdminChannel::pair()?;
-        let marker = AdminMarker {
-            master: Pid::this(),
-            nesting: self.spawner.nesting,
-            channel: theirs.as_raw_fd(),
-            listener: admin.listener.fd.as_raw_fd(),
-        };
-        let mut command = command(Path::new(RUNNING_IMAGE), "admin", &arguments());
-        set_environment(&mut command, &self.spawner.environment);
-        command.env(MARKER, marker.encode());
-        let inherit = Inherit {
-            fds: marker.descriptors().to_vec(),
-            limits: Vec::new(),
-            credentials: match admin.listener.takes_commands() {
-                // Only the user of the master can connect, so it is no way to more rights.
-                true => None,
-                false => self.spawner.credentials,
-            },
-        };
-        let pid = spawn(&mut command, inherit)?;
-        Ok(AdminProcess::new(pid, ours))
     }
 }
 

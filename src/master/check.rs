@@ -62,7 +62,7 @@ mod tests {
         let mut config = Config {
             addresses: vec![address("127.0.0.1:443"), address("127.0.0.1:0")],
             redirects: vec![address("127.0.0.1:80"), address("127.0.0.1:0")],
-            admin: Some(address("unix:/run/admin")),
+            admin: vec![address("unix:/run/admin"), address("127.0.0.1:0")],
             ..Config::default()
         };
         check_distinct(&config).expect("each can be bound");
@@ -70,7 +70,7 @@ mod tests {
             let error = check_distinct(config).expect_err("one address has two settings");
             error.to_string()
         };
-        config.admin = Some(address("0.0.0.0:80"));
+        config.admin.push(address("0.0.0.0:80"));
         let why = "cannot listen on both 127.0.0.1:80 (redirect_to_https) and 0.0.0.0:80 (admin)";
         assert!(told(&config).starts_with(why), "{}", told(&config));
         config.addresses.push(address("127.0.0.1:443"));

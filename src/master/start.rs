@@ -68,7 +68,7 @@ pub(super) fn begin(
     let listeners = Listeners::open(&config, workers, inherited)?;
     init.store(&listeners);
     let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
-    let admin = admin(&config)?;
+    let admin = Admin::open(&config.admin, Time::ZERO)?;
     // Last, because another server may have the file, and the addresses.
     let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
@@ -118,12 +118,6 @@ fn check_nesting(nesting: u8) -> Result<(), Error> {
                 .into(),
         )),
     }
-}
-
-fn admin(config: &Config) -> Result<Option<Admin>, Error> {
-    let admin = config.admin.as_ref();
-    let admin = admin.map(|address| Admin::open(address, Time::ZERO));
-    admin.transpose()
 }
 
 fn announcer(fd: RawFd) -> Result<Announcer, Error> {

@@ -161,7 +161,7 @@ impl Master {
             Ok(()) => {
                 self.observers.operations.on_reload_checked();
                 self.renew_listeners();
-                self.renew_admin_listener();
+                self.renew_admin_listeners();
                 self.handle_event(Event::Reload);
             }
             Err(why) => {

@@ -308,7 +308,7 @@ pub(super) fn resume(
             init: Init::of_this_process(),
             history: state.history,
             operations: state.operations,
-            admin: Admin::resume(state.admin, config.admin.as_ref(), epoch),
+            admin: Admin::resume(state.admin, &config.admin, epoch),
         },
         balance,
         secrets,

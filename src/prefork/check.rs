@@ -9,6 +9,9 @@ use crate::error::Error;
 use crate::id::MAX_WORKERS;
 use crate::master::{self, ADDRESSES_MAX};
 
+/// The most admin addresses: each has a process.
+const ADMIN_ADDRESSES_MAX: usize = 8;
+
 /// Why a master refuses to start on a thread that has entered a runtime.
 const INSIDE_A_RUNTIME: &str = "`main` is inside a tokio runtime; write `fn main() -> Exit` \
      without `#[tokio::main]` and `async`: each worker makes its own runtime, and runs the closure \
@@ -48,6 +51,12 @@ impl Prefork {
         if addresses > ADDRESSES_MAX {
             return Err(Error::Config(format!(
                 "{addresses} addresses: there can be up to {ADDRESSES_MAX}"
+            )));
+        }
+        let addresses = self.config.admin.len();
+        if addresses > ADMIN_ADDRESSES_MAX {
+            return Err(Error::Config(format!(
+                "{addresses} admin addresses: there can be up to {ADMIN_ADDRESSES_MAX}"
             )));
         }
         if !self.config.redirects.is_empty() && self.tls.is_none() {
@@ -93,6 +102,19 @@ impl Prefork {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_has_a_few_admin_addresses() {
+        let with = |addresses: usize| {
+            let server = Prefork::bind("127.0.0.1:0");
+            (0..addresses).fold(server, |server, _| server.admin("127.0.0.1:0"))
+        };
+        with(ADMIN_ADDRESSES_MAX).check().expect("ports are free");
+        let error = with(ADMIN_ADDRESSES_MAX + 1).check().expect_err("too many");
+        assert_eq!(error.exit_code(), 2);
+        let told = "9 admin addresses: there can be up to 8";
+        assert!(error.to_string().contains(told), "{error}");
+    }
 
     #[test]
     fn a_limit_after_which_a_worker_is_replaced_is_not_zero() {

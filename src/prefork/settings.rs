@@ -338,9 +338,10 @@ impl Prefork {
         self
     }
 
-    /// The admin address, by which operators and their programs see what the server does: a path,
-    /// or an address that only this machine or a private network can reach, because everyone who
-    /// can connect to it can read it. Only the user of the master and root can connect to a path.
+    /// Adds an admin address, by which operators and their programs see what the server does. Only
+    /// the user of the master and root can connect to a path, and give commands there. A TCP
+    /// address is read-only. Everyone who can connect to it can read it, so only this machine or a
+    /// private network should reach it. A server has up to 8.
     ///
     /// | path | what it is |
     /// |---|---|
@@ -349,18 +350,22 @@ impl Prefork {
     /// | `/readyz` | 200 if the server should get requests, else 503; one line says why |
     /// | `/status` | [`Status`](crate::Status) as JSON, and the last exits and operations |
     /// | `/metrics` | all counts, in the text format of Prometheus or in OpenMetrics |
+    /// | `/v1/reload` and others | [commands](crate::guide::verbs#by-http), at a path only |
     ///
-    /// The master starts a process for it, which is no worker: it has no slot, and its exits are no
-    /// crashes of the server. It responds while all workers hang. In it [`role`](crate::role)
-    /// returns [`Role::Admin`](crate::Role), and the app is not called. If the process ends, the
-    /// master starts another one. A reload and an upgrade replace it last.
+    /// The master starts a process for each address, which is no worker: it has no slot, and its
+    /// exits are no crashes of the server. It responds while all workers hang. In it
+    /// [`role`](crate::role) returns [`Role::Admin`](crate::Role), and the app is not called. If
+    /// the process ends, the master starts another one. A reload and an upgrade replace it last. An
+    /// upgrade may add and remove addresses.
     ///
     /// ```no_run
     /// use prefork_server::{Exit, Prefork, Response, handler};
     ///
     /// fn main() -> Exit {
     ///     Prefork::bind("127.0.0.1:8080")
+    ///         // For Prometheus, and for commands.
     ///         .admin("127.0.0.1:9180")
+    ///         .admin("unix:/run/app/admin")
     ///         .serve(async |_worker| {
     ///             Ok(handler(async |_request| Ok(Response::new("hello".into()))))
     ///         })
@@ -376,7 +381,7 @@ impl Prefork {
         AddressError: From<A::Error>,
     {
         match address.try_into() {
-            Ok(address) => self.config.admin = Some(address),
+            Ok(address) => self.config.admin.push(address),
             Err(error) => self.refuse(error),
         }
         self

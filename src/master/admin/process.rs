@@ -56,10 +56,7 @@ impl Admin {
     pub(in crate::master) fn reaped_elsewhere(&self) -> Option<Pid> {
         let is_gone =
             |process: &&AdminProcess| process.stage == Stage::Silent && reap::is_gone(process.pid);
-        self.processes
-            .values()
-            .find(is_gone)
-            .map(|process| process.pid)
+        self.processes().find(is_gone).map(|process| process.pid)
     }
 }
 

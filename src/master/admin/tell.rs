@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::master::Master;
+use crate::master::admin::Admin;
 use crate::master::admin::process::{AdminProcess, Stage, Told};
 use crate::master::tls::Secrets;
 use crate::protocol::admin::{Fact, ServerView};
@@ -19,15 +20,15 @@ impl Master {
         let is_new =
             |process: &AdminProcess| process.stage == Stage::New && process.waiting.is_empty();
         let admin = self.observers.admin.as_ref();
-        if !admin.is_some_and(|admin| admin.processes.values().any(is_new)) {
+        if !admin.is_some_and(|admin| admin.processes().any(is_new)) {
             return;
         }
         let everything = match self.everything() {
             Ok(everything) => everything,
             Err(error) => return self.tell_later(&error),
         };
-        let processes = self.observers.admin.iter_mut();
-        for process in processes.flat_map(|admin| admin.processes.values_mut()) {
+        let admin = self.observers.admin.iter_mut();
+        for process in admin.flat_map(Admin::processes_mut) {
             if is_new(process) {
                 process.stage = Stage::Informed;
                 process.waiting.extend(everything.iter().cloned());
