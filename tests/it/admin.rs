@@ -80,12 +80,13 @@ impl Watched {
 }
 
 pub(crate) fn admin_of(server: &Server) -> Pid {
-    let is_admin = |pid: &Pid| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        arguments.starts_with(b"prefork-server: admin") || arguments.starts_with(b"server: admin")
-    };
     let found = descendants(server.pid).into_iter().find(is_admin);
     found.expect("it runs")
+}
+
+pub(crate) fn is_admin(pid: &Pid) -> bool {
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    arguments.starts_with(b"prefork-server: admin") || arguments.starts_with(b"server: admin")
 }
 
 /// The sum of the samples of this name.
@@ -113,11 +114,11 @@ pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Response {
     parse_response(&mut bytes).expect("a whole response")
 }
 
-/// The admin address of a server that serves, if it has a port.
+/// The admin address of a server that serves which has a port.
 pub(crate) fn admin_port(server: &Server) -> SocketAddr {
     let log = server.log();
-    let rest = log.split("address=").nth(1);
-    let address = rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    let mut named = log.split("address=").skip(1);
+    let address = named.find_map(|rest| rest.split_whitespace().next()?.parse().ok());
     address.unwrap_or_else(|| panic!("it is in the log: {log}"))
 }
 

@@ -19,6 +19,7 @@ macro_rules! tests {
 
 mod access_log;
 mod admin;
+mod admin_addresses;
 mod admin_page;
 mod adoption;
 mod api;
@@ -88,6 +89,7 @@ use prefork_server::Exit;
 const MODULES: &[&[Test]] = &[
     access_log::TESTS,
     admin::TESTS,
+    admin_addresses::TESTS,
     admin_page::TESTS,
     adoption::TESTS,
     api::TESTS,

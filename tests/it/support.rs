@@ -251,6 +251,11 @@ pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
     }
     // Most tests need no admin process. Those that do give it an address.
     command.env("PREFORK_ADMIN", "off");
+    // Those with a port have a socket too.
+    command.env(
+        "RUNTIME_DIRECTORY",
+        concat!(env!("CARGO_TARGET_TMPDIR"), "/run"),
+    );
     command
 }
 

@@ -91,7 +91,7 @@ impl Operated {
     }
 }
 
-fn told(output: &Output) -> (Option<i32>, String, String) {
+pub(crate) fn told(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
     (
         output.status.code(),
@@ -100,7 +100,7 @@ fn told(output: &Output) -> (Option<i32>, String, String) {
     )
 }
 
-fn done() -> (Option<i32>, String, String) {
+pub(crate) fn done() -> (Option<i32>, String, String) {
     (Some(0), "done\n".to_owned(), String::new())
 }
 

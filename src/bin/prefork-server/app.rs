@@ -18,6 +18,7 @@ use prefork_server::files::FileService;
 use prefork_server::{Address, Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, LoggedBody, Record};
+use crate::cli::admin::browsable;
 use crate::cli::{Admin, FileOptions, LogFormat, LogTarget, Options, Serve, Serving};
 use crate::site::{Immediate, ResponseBody, Welcome, plain, unreadable};
 use crate::verbs::{is_verb, similar_verb};
@@ -32,7 +33,7 @@ pub(crate) type SharedLog = Arc<OnceLock<AccessLog>>;
 pub(crate) struct Setup {
     serving: Serving,
     files: FileOptions,
-    admin: Admin,
+    admin: Vec<Admin>,
     target: Option<LogTarget>,
     format: LogFormat,
     log: SharedLog,
@@ -115,7 +116,7 @@ impl Setup {
             Serve::Welcome => Content::Immediate(Immediate::Welcome(Welcome::new(
                 &info,
                 parent_id(),
-                self.admin.browsable(),
+                browsable(&self.admin),
             ))),
             // Never freed, so that no response counts references to it.
             Serve::Respond(text) => Content::Immediate(Immediate::Respond(Bytes::from_static(

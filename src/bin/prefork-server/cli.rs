@@ -9,7 +9,7 @@ use clap::{
 use prefork_server::{Balance, CrashLimit, DeferAccept, Listeners};
 use tracing::level_filters::LevelFilter;
 
-mod admin;
+pub(crate) mod admin;
 pub(crate) mod config;
 mod files;
 mod limits;
@@ -21,7 +21,7 @@ mod tls;
 pub(crate) mod value;
 mod variables;
 
-pub(crate) use self::admin::{Admin, admin, is_running, runtime_directory, sockets};
+pub(crate) use self::admin::{Admin, is_running, runtime_directory, sockets};
 pub(crate) use self::config::ConfigFile;
 pub(crate) use self::files::FileOptions;
 use self::origin::Known;
@@ -164,10 +164,12 @@ pub(crate) struct Processes {
     pub(crate) pid_file: Option<PathBuf>,
 
     /// Address at which operators see what the server does: unix:/PATH, HOST:PORT, off, or auto for
-    /// a socket in the runtime directory. It has a page for browsers, /metrics, /status and /readyz
+    /// a socket in the runtime directory; may be given several times. It has a page for browsers,
+    /// /metrics, /status and /readyz. Verbs need a socket: HOST:PORT adds that of auto, unless
+    /// there is a unix:/PATH
     #[arg(long, value_name = "ADDR", env = "PREFORK_ADMIN")]
-    #[arg(default_value = "auto", value_parser = admin::admin)]
-    pub(crate) admin: Admin,
+    #[arg(default_value = "auto", value_delimiter = ',', value_parser = admin::admin)]
+    pub(crate) admin: Vec<Admin>,
 
     /// on: workers can read DIR and write the access log, and can open, start and reach nothing
     /// else, as far as the kernel can refuse it (Landlock). off: they can do what their user may
@@ -270,6 +272,7 @@ impl Options {
             file: &shown,
         };
         serving::check_sources(&known).map_err(refuse)?;
+        admin::check(&known, &options.processes.admin).map_err(refuse)?;
         if !matches!(options.serving.serve(), Serve::Files(_)) {
             files::check_without_files(&known).map_err(refuse)?;
         }

@@ -196,16 +196,14 @@ fn observed(mut server: Prefork, options: &Options) -> Prefork {
     if let Some(fd) = options.logs.announce_fd {
         server = server.announce_fd(fd);
     }
-    match admin_address(options) {
-        Some(address) => server.admin(address),
-        None => server,
-    }
+    let addresses = admin_addresses(options).into_iter();
+    addresses.fold(server, Prefork::admin)
 }
 
-/// Only the master opens it.
-fn admin_address(options: &Options) -> Option<Address> {
+/// Only the master opens them.
+fn admin_addresses(options: &Options) -> Vec<Address> {
     match role() {
-        Role::Master => options.processes.admin.address(),
-        _ => None,
+        Role::Master => cli::admin::addresses(&options.processes.admin),
+        _ => Vec::new(),
     }
 }

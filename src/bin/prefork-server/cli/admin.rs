@@ -1,5 +1,5 @@
-//! The admin address. By default it is a socket in a directory that only the user of the master can
-//! use, so that nothing has to be chosen, and nobody else can connect.
+//! The admin addresses. By default there is a socket in a directory that only the user of the
+//! master can use, so that nothing has to be chosen, and nobody else can connect.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{AccessFlags, access, geteuid};
 use prefork_server::Address;
 
+use super::origin::Known;
+
 /// The directory of root's servers.
 const OF_ROOT: &str = "/run/prefork-server";
 
-/// What `--admin` takes.
+/// What one `--admin` takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admin {
     Off,
@@ -31,31 +33,58 @@ pub(crate) fn admin(text: &str) -> Result<Admin, String> {
 }
 
 impl Admin {
-    /// The address, if a browser can open it. For port 0 the kernel chooses a port, which only the
-    /// master knows.
-    pub(crate) fn browsable(&self) -> Option<SocketAddr> {
+    /// The address, if it was given.
+    pub(crate) fn given(&self) -> Option<&Address> {
         match self {
-            Self::At(Address::Tcp(address)) => {
-                Some(*address).filter(|it| it.port() != 0 && !it.ip().is_unspecified())
-            }
-            _ => None,
+            Self::Off | Self::Auto => None,
+            Self::At(address) => Some(address),
         }
     }
+}
 
-    /// The address for this master; `None` without one.
-    pub(crate) fn address(&self) -> Option<Address> {
-        match self {
-            Self::Off => None,
-            Self::At(address) => Some(address.clone()),
-            Self::Auto => match in_runtime_directory() {
-                Ok(address) => Some(address),
-                Err(error) => {
-                    tracing::info!("no admin address: {error}; --admin gives one");
-                    None
-                }
-            },
+/// Fails if `off` is not alone.
+pub(super) fn check(known: &Known<'_>, given: &[Admin]) -> Result<(), String> {
+    if !given.contains(&Admin::Off) || given.iter().all(|it| *it == Admin::Off) {
+        return Ok(());
+    }
+    let mut options = known.command.get_arguments();
+    let option = options.find(|it| it.get_id() == "admin");
+    let name = option.map_or_else(String::new, |it| known.name(it));
+    Err(format!("{name}: off and an address exclude each other"))
+}
+
+/// The first address that a browser can open. For port 0 the kernel chooses a port, which only the
+/// master knows.
+pub(crate) fn browsable(given: &[Admin]) -> Option<SocketAddr> {
+    given.iter().find_map(|admin| match admin.given()? {
+        Address::Tcp(address) => {
+            Some(*address).filter(|it| it.port() != 0 && !it.ip().is_unspecified())
+        }
+        _ => None,
+    })
+}
+
+/// Whether there is a socket in the runtime directory: verbs need one.
+fn has_automatic(given: &[Admin]) -> bool {
+    let is_socket = |admin: &Admin| matches!(admin, Admin::Off | Admin::At(Address::Unix(_)));
+    given.contains(&Admin::Auto) || !given.iter().any(is_socket)
+}
+
+/// The addresses for this master.
+pub(crate) fn addresses(given: &[Admin]) -> Vec<Address> {
+    let mut addresses: Vec<_> = given.iter().filter_map(Admin::given).cloned().collect();
+    if has_automatic(given) {
+        match in_runtime_directory() {
+            Ok(address) => addresses.push(address),
+            Err(error) if addresses.is_empty() => {
+                tracing::info!("no admin address: {error}; --admin gives one");
+            }
+            Err(error) => {
+                tracing::info!("no socket for verbs: {error}; --admin unix:/PATH adds one");
+            }
         }
     }
+    addresses
 }
 
 fn in_runtime_directory() -> io::Result<Address> {
@@ -119,4 +148,26 @@ pub(crate) fn runtime_directory() -> Option<PathBuf> {
     }
     let session = PathBuf::from(variable("XDG_RUNTIME_DIR")?);
     Some(session.join("prefork-server"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_comes_with_the_automatic_socket_and_another_socket_replaces_it() {
+        for (text, automatic) in [
+            ("auto", true),
+            ("127.0.0.1:1", true),
+            ("127.0.0.1:1,[::1]:1", true),
+            ("127.0.0.1:1,auto", true),
+            ("unix:/a,auto", true),
+            ("unix:/a", false),
+            ("127.0.0.1:1,unix:/a", false),
+            ("off", false),
+        ] {
+            let given: Result<Vec<_>, _> = text.split(',').map(admin).collect();
+            assert_eq!(has_automatic(&given.unwrap()), automatic, "{text}");
+        }
+    }
 }

@@ -129,8 +129,8 @@ fn values_are_read_with_their_units() {
                 --pre-stop-delay 10s --reload-batch 2 --crash-limit 0/1h --header-timeout 1ms \
                 --hang-timeout 0 --max-target-size 1KiB --max-header-size 8KiB --max-body-size 0 \
                 --max-connections 7 --worker-header --announce-fd 2 --pid-file p --user www \
-                --group 33 --unix-mode 0660 --access-log - --admin 127.0.0.1:9180 --log-format \
-                json --log-level trace";
+                --group 33 --unix-mode 0660 --access-log - --admin 127.0.0.1:9180,auto \
+                --admin unix:/a --log-format json --log-level trace";
     let args: Vec<&str> = args.split_whitespace().collect();
     let Options {
         serving,
@@ -157,7 +157,14 @@ fn values_are_read_with_their_units() {
     );
     assert_eq!(processes.hang_timeout, HangTimeout(None));
     assert_eq!(processes.pid_file, Some("p".into()));
-    assert_eq!(processes.admin, Admin::At(address("127.0.0.1:9180")));
+    assert_eq!(
+        processes.admin,
+        [
+            Admin::At(address("127.0.0.1:9180")),
+            Admin::Auto,
+            Admin::At(address("unix:/a"))
+        ]
+    );
     assert_eq!(processes.pre_stop_delay, Duration::from_secs(10));
     assert_eq!(processes.user.as_deref(), Some("www"));
     assert_eq!(processes.group.as_deref(), Some("33"));
@@ -174,6 +181,18 @@ fn values_are_read_with_their_units() {
         (logs.log_format, logs.log_level),
         (LogFormat::Json, LevelFilter::TRACE)
     );
+}
+
+#[test]
+fn off_is_the_only_value() {
+    for args in ["--admin=off,auto", "--admin=unix:/a,off"] {
+        let error = parse(&[args]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let error = error.to_string();
+        let told = "--admin: off and an address exclude each other";
+        assert!(error.contains(told), "{error}");
+    }
+    assert!(parse(&["--admin=off"]).is_ok());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use prefork_server::{BoxError, Generation, Slot, WorkerInfo};
 
 use super::*;
 use crate::cli::Admin;
+use crate::cli::admin::browsable;
 
 /// One request to a site, and what came back as a whole.
 async fn ask(site: &Immediate, method: Method, path: &str) -> Response<Bytes> {
@@ -74,7 +75,7 @@ async fn the_welcome_page_links_to_an_admin_address_that_a_browser_can_open() {
         ("0.0.0.0:9180", None),
         ("unix:/run/admin", None),
     ] {
-        let admin = Admin::At(admin.parse().unwrap()).browsable();
+        let admin = browsable(&[Admin::Auto, Admin::At(admin.parse().unwrap())]);
         let site = Immediate::Welcome(Welcome::new(&worker, 4001, admin));
         let response = ask(&site, Method::GET, "/").await;
         let page = std::str::from_utf8(response.body()).unwrap();

@@ -8,17 +8,19 @@ use std::path::{Path, PathBuf};
 
 use prefork_server::Address;
 use prefork_server::control::{Control, ControlError};
+use serde_json::Value;
 
 use super::Failure;
-use crate::cli::{Admin, admin, is_running, runtime_directory, sockets};
+use crate::cli::admin::admin;
+use crate::cli::{Admin, is_running, runtime_directory, sockets};
 
 /// The server whose process id is in this file.
 pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
     let none = |why: &str| Failure::NoServer(format!("{}: {why}", file.display()));
     let pid = fs::read_to_string(file).map_err(|error| none(&error.to_string()))?;
-    let pid: u32 = pid.trim().parse().map_err(|_| none("no process id"))?;
+    let pid = pid.trim().parse().map_err(|_| none("no process id"))?;
     let directory = directory()?;
-    let path = directory.join(format!("{pid}.sock"));
+    let path = socket(&directory, pid);
     let has_socket = path.try_exists().unwrap_or(true);
     let responds = has_socket && has_listener(&path);
     // A process in a container is not seen, but its socket may be.
@@ -34,17 +36,34 @@ pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
     Ok(Control::at(Address::Unix(path)))
 }
 
-/// The address that the server itself takes from the environment, if it is one.
+/// The address that the server itself takes from the environment, if it is one. A socket comes
+/// first, because a port takes no commands.
 pub(super) fn by_environment() -> Result<Option<Address>, Failure> {
-    let Ok(text) = env::var("PREFORK_ADMIN") else {
+    let text = env::var("PREFORK_ADMIN").unwrap_or_default();
+    if text.is_empty() {
         return Ok(None);
-    };
-    match admin(&text) {
-        _ if text.is_empty() => Ok(None),
-        Ok(Admin::At(address)) => Ok(Some(address)),
-        Ok(Admin::Auto | Admin::Off) => Ok(None),
-        Err(why) => Err(Failure::NoServer(format!("PREFORK_ADMIN: {why}"))),
     }
+    let given: Result<Vec<_>, _> = text.split(',').map(admin).collect();
+    let given = given.map_err(|why| Failure::NoServer(format!("PREFORK_ADMIN: {why}")))?;
+    let mut addresses = given.iter().filter_map(Admin::given);
+    let first = addresses.clone().next();
+    let socket = addresses.find(|address| matches!(address, Address::Unix(_)));
+    let found = socket.cloned().or_else(|| socket_of(first?));
+    Ok(found.or_else(|| first.cloned()))
+}
+
+/// The socket in the runtime directory of the server at this port. `None` if there is none that
+/// this user may connect to.
+fn socket_of(port: &Address) -> Option<Address> {
+    let status = Control::at(port.clone()).get("/status").ok()?;
+    let status: Value = serde_json::from_str(&status).ok()?;
+    let path = socket(&runtime_directory()?, status["pid"].as_u64()?);
+    UnixStream::connect(&path).ok()?;
+    Some(Address::Unix(path))
+}
+
+fn socket(directory: &Path, master: u64) -> PathBuf {
+    directory.join(format!("{master}.sock"))
 }
 
 /// The server with a socket in the runtime directory, if there is one.

@@ -38,7 +38,10 @@ const VALUES: &[(&str, &[&str])] = &[
     ("group", &["33"]),
     ("unix-mode", &["\"660\""]),
     ("pid-file", &["\"/run/a.pid\""]),
-    ("admin", &["\"off\"", "\"unix:/a\""]),
+    (
+        "admin",
+        &["\"off\"", "\"unix:/a\"", "[\"127.0.0.1:1\", \"auto\"]"],
+    ),
     ("sandbox", &["\"off\""]),
     ("header-timeout", &["\"1s\""]),
     ("body-timeout", &["\"1s\""]),

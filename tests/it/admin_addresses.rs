@@ -1,0 +1,244 @@
+//! A server with several admin addresses.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use nix::unistd::{User, geteuid};
+use tempfile::TempDir;
+
+use crate::admin::{admin_port, ask, is_admin};
+use crate::client::{Client, get};
+use crate::support::{BINARY, Server, binary, descendants, output, proc_file, program, until};
+use crate::upgrade::Installed;
+use crate::verbs::{done, told};
+
+tests! {
+    a_port_comes_with_a_socket_for_verbs_and_both_stay,
+    verbs_find_the_socket_of_a_server_by_its_port,
+    a_port_needs_no_runtime_directory,
+    a_process_that_everyone_can_ask_runs_as_the_workers_user,
+    an_upgrade_adds_and_removes_addresses,
+    an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one,
+}
+
+const PORT: &str = "127.0.0.1:0";
+
+/// A server whose admin address is a port, and the runtime directory with its socket.
+struct Both {
+    server: Server,
+    installed: Installed,
+    run: TempDir,
+    port: SocketAddr,
+}
+
+impl Both {
+    fn start(arguments: &[&str]) -> Self {
+        let (installed, run) = (Installed::new(BINARY), tempfile::tempdir());
+        let run = run.expect("a directory");
+        let mut command = program(installed.path());
+        command.args(["--listen", PORT, "--announce-fd", "1", "--admin", PORT]);
+        command.args(arguments).env("RUNTIME_DIRECTORY", run.path());
+        let mut server = Server::spawn(command.args(["--workers", "1", "--respond", "hi"]));
+        server.address();
+        let port = admin_port(&server);
+        Self {
+            server,
+            installed,
+            run,
+            port,
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.run.path().join(format!("{}.sock", self.server.pid))
+    }
+
+    /// A verb that has to find the server.
+    fn verb(&self, arguments: &[&str]) -> Command {
+        let mut command = binary();
+        command.env("RUNTIME_DIRECTORY", self.run.path());
+        command.args(arguments);
+        command
+    }
+
+    fn check_both(&self) {
+        let page = get(self.port, "/metrics").body;
+        assert!(page.contains("prefork_worker_up"), "{page}");
+        let mut client = Client::connect(self.port);
+        client.send("POST /v1/reload HTTP/1.1\r\nhost: test\r\n\r\n");
+        let refused = client.response();
+        assert!(refused.head.starts_with("HTTP/1.1 405 "), "{refused:?}");
+        assert_eq!(ask(&self.socket(), "GET", "/livez").body, "live\n");
+    }
+}
+
+fn a_port_comes_with_a_socket_for_verbs_and_both_stay() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let pid_file = dir.path().join("pid").display().to_string();
+    let both = Both::start(&["--pid-file", &pid_file]);
+    let give = |verb: &str| {
+        let arguments = [verb, "--wait", "--pid-file", &pid_file];
+        told(&output(&mut both.verb(&arguments)))
+    };
+    both.check_both();
+    assert_eq!(give("reload"), done());
+    both.check_both();
+    assert_eq!(give("upgrade"), done());
+    both.check_both();
+    both.installed.replace("/bin/false");
+    assert_eq!(give("upgrade").0, Some(3));
+    both.check_both();
+    both.server.signal(Signal::SIGTERM);
+    let ended = both.server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert_eq!(ended.count("reload_finished"), 2);
+    let left = fs::read_dir(both.run.path()).expect("a directory");
+    assert_eq!(left.count(), 0, "the socket file is left");
+}
+
+/// The variable is that of the server.
+fn verbs_find_the_socket_of_a_server_by_its_port() {
+    let (mut one, mut other) = (Both::start(&[]), Both::start(&[]));
+    let reload = |variable: String| {
+        let mut verb = one.verb(&["reload", "--wait"]);
+        told(&output(verb.env("PREFORK_ADMIN", variable)))
+    };
+    assert_eq!(reload(one.port.to_string()), done());
+    // A socket that is in the variable comes first.
+    assert_eq!(
+        reload(format!("{},unix:{}", one.port, other.socket().display())),
+        done()
+    );
+    // It has its socket in another directory, so the verb goes to the port.
+    let (code, _, why) = reload(other.port.to_string());
+    assert_eq!(code, Some(3), "{why}");
+    for server in [&mut one.server, &mut other.server] {
+        server.wait("reload_finished");
+    }
+}
+
+fn a_port_needs_no_runtime_directory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let long = dir.path().join("a".repeat(100));
+    let mut command = binary();
+    command.args(["--listen", PORT, "--announce-fd", "1", "--respond", "hi"]);
+    command.args(["--admin", PORT]);
+    let mut server = Server::spawn(command.env("RUNTIME_DIRECTORY", &long));
+    assert_eq!(get(server.address(), "/").body, "hi");
+    assert_eq!(get(admin_port(&server), "/livez").body, "live\n");
+    let log = server.log();
+    assert!(log.contains("no socket for verbs: "), "{log}");
+}
+
+fn a_process_that_everyone_can_ask_runs_as_the_workers_user() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let both = Both::start(&["--user", "nobody"]);
+    both.check_both();
+    let processes = descendants(both.server.pid).into_iter();
+    let users = processes.filter(is_admin).map(|pid| {
+        let status = proc_file(pid, "status").expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let user = line.and_then(|ids| ids.split_whitespace().next()?.parse().ok());
+        user.expect("a number")
+    });
+    let nobody = User::from_name("nobody").expect("passwd(5)");
+    let nobody = nobody.expect("it exists").uid.as_raw();
+    assert_eq!(users.collect::<BTreeSet<u32>>(), [0, nobody].into());
+}
+
+/// A server with options in a file, which the test changes.
+struct Changing {
+    server: Server,
+    installed: Installed,
+}
+
+impl Changing {
+    fn start() -> Self {
+        let installed = Installed::new(BINARY);
+        let mut command = program(installed.path());
+        command.env_remove("PREFORK_ADMIN").arg("--config");
+        command.arg(installed.beside("server.toml"));
+        write(&installed, &[&address(&installed, "one")]);
+        let mut server = Server::spawn(command.args(["--announce-fd", "1"]));
+        server.address();
+        Self { server, installed }
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.installed.beside(name)
+    }
+
+    /// An upgrade to these addresses, which the verb asks for at the one with this name.
+    fn upgrade(&self, name: &str, addresses: &[&str]) {
+        write(&self.installed, addresses);
+        let mut verb = binary();
+        verb.args(["upgrade", "--wait", "--admin", &self.address(name)]);
+        assert_eq!(told(&output(&mut verb)), done(), "{}", self.server.log());
+    }
+
+    fn address(&self, name: &str) -> String {
+        address(&self.installed, name)
+    }
+}
+
+fn address(installed: &Installed, name: &str) -> String {
+    format!("unix:{}", installed.beside(name).display())
+}
+
+fn write(installed: &Installed, addresses: &[&str]) {
+    let text = format!("listen = [\"{PORT}\"]\nworkers = 1\nadmin = {addresses:?}\n");
+    fs::write(installed.beside("server.toml"), text).expect("it is ours");
+}
+
+fn responds(socket: &Path) -> bool {
+    ask(socket, "GET", "/livez").body == "live\n"
+}
+
+fn an_upgrade_adds_and_removes_addresses() {
+    let mut changing = Changing::start();
+    let [one, two] = ["one", "two"].map(|name| changing.address(name));
+    changing.upgrade("one", &[&one, PORT, &two]);
+    let port = admin_port(&changing.server);
+    assert_eq!(get(port, "/livez").body, "live\n");
+    assert!(responds(&changing.socket("one")) && responds(&changing.socket("two")));
+    // A reload changes none, and says so.
+    write(&changing.installed, &[PORT, &two]);
+    changing.server.signal(Signal::SIGHUP);
+    changing.server.wait("reload_finished");
+    changing.server.wait("reload_finished");
+    let log = changing.server.log();
+    assert!(log.contains("the option admin in "), "{log}");
+    assert!(responds(&changing.socket("one")));
+    changing.upgrade("two", &[PORT, &two]);
+    assert!(!changing.socket("one").exists());
+    assert!(responds(&changing.socket("two")));
+    assert_eq!(get(port, "/livez").body, "live\n");
+    write(&changing.installed, &["off"]);
+    changing.server.signal(Signal::SIGUSR2);
+    changing.server.wait("reload_finished");
+    changing.server.wait("reload_finished");
+    assert!(!changing.socket("two").exists());
+    until(|| !descendants(changing.server.pid).iter().any(is_admin));
+    changing.server.signal(Signal::SIGTERM);
+    assert_eq!(changing.server.end().code, Some(0));
+}
+
+fn an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one() {
+    let changing = Changing::start();
+    let [one, two] = ["one", "two"].map(|name| changing.address(name));
+    fs::write(changing.socket("two"), "no socket").expect("a new name");
+    changing.upgrade("one", &[&one, &two]);
+    let log = changing.server.log();
+    assert!(log.contains("no admin process"), "{log}");
+    assert!(responds(&changing.socket("one")));
+    fs::remove_file(changing.socket("two")).expect("it is ours");
+    changing.upgrade("one", &[&one, &two]);
+    assert!(responds(&changing.socket("one")) && responds(&changing.socket("two")));
+}
