@@ -212,3 +212,33 @@ impl AdminAddress {
         Ok(AdminProcess::new(pid, ours))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_of_a_port_gives_no_commands() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let port = "127.0.0.1:0".parse().expect("an address");
+        let socket = Address::Unix(dir.path().join("socket"));
+        for (asked, taken) in [(port, 0), (socket, 1)] {
+            let mut address = AdminAddress::open(&asked, Time::ZERO).expect("it is free");
+            let started = address.keeper.next_action();
+            let Some(AdminAction::Start(id)) = started else {
+                panic!("{started:?}")
+            };
+            let (ours, theirs) = AdminChannel::pair().expect("a pair");
+            let process = AdminProcess::new(Pid::this(), ours);
+            address.processes.insert(id, process);
+            let (number, command) = (1, Command::Reload);
+            let give = || theirs.send(FromAdmin::Asked { number, command });
+            give().expect("room");
+            let heard = address.exchange(Time::ZERO);
+            assert_eq!(heard.commands.len(), taken, "{asked}");
+            give().expect("room");
+            let sent_before = address.on_ended(Pid::this(), Time::ZERO);
+            assert_eq!(sent_before.map(|it| it.len()), Some(taken), "{asked}");
+        }
+    }
+}

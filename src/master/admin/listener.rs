@@ -1,4 +1,4 @@
-//! The listener of the admin address.
+//! The listener of an admin address.
 
 use std::io;
 use std::os::fd::OwnedFd;
