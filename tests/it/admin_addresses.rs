@@ -175,12 +175,13 @@ impl Changing {
         self.installed.beside(name)
     }
 
-    /// An upgrade to these addresses, which the verb asks for at the one with this name.
-    fn upgrade(&self, name: &str, addresses: &[&str]) {
+    /// A verb with these addresses in the file, given at the address with this name.
+    fn give(&self, verb: &str, name: &str, addresses: &[&str]) {
         write(&self.installed, addresses);
-        let mut verb = binary();
-        verb.args(["upgrade", "--wait", "--admin", &self.address(name)]);
-        assert_eq!(told(&output(&mut verb)), done(), "{}", self.server.log());
+        let mut command = binary();
+        command.args([verb, "--wait", "--admin", &self.address(name)]);
+        let told = told(&output(&mut command));
+        assert_eq!(told, done(), "{}", self.server.log());
     }
 
     fn address(&self, name: &str) -> String {
@@ -204,26 +205,24 @@ fn responds(socket: &Path) -> bool {
 fn an_upgrade_adds_and_removes_addresses() {
     let mut changing = Changing::start();
     let [one, two] = ["one", "two"].map(|name| changing.address(name));
-    changing.upgrade("one", &[&one, PORT, &two]);
+    changing.give("upgrade", "one", &[&one, PORT, &two]);
     let port = admin_port(&changing.server);
     assert_eq!(get(port, "/livez").body, "live\n");
     assert!(responds(&changing.socket("one")) && responds(&changing.socket("two")));
     // A reload changes none, and says so.
-    write(&changing.installed, &[PORT, &two]);
-    changing.server.signal(Signal::SIGHUP);
-    changing.server.wait("reload_finished");
-    changing.server.wait("reload_finished");
+    changing.give("reload", "two", &[PORT, &two]);
     let log = changing.server.log();
     assert!(log.contains("the option admin in "), "{log}");
     assert!(responds(&changing.socket("one")));
-    changing.upgrade("two", &[PORT, &two]);
+    changing.give("upgrade", "two", &[PORT, &two]);
     assert!(!changing.socket("one").exists());
     assert!(responds(&changing.socket("two")));
     assert_eq!(get(port, "/livez").body, "live\n");
     write(&changing.installed, &["off"]);
     changing.server.signal(Signal::SIGUSR2);
-    changing.server.wait("reload_finished");
-    changing.server.wait("reload_finished");
+    for _ in 0..4 {
+        changing.server.wait("reload_finished");
+    }
     assert!(!changing.socket("two").exists());
     until(|| !descendants(changing.server.pid).iter().any(is_admin));
     changing.server.signal(Signal::SIGTERM);
@@ -234,11 +233,11 @@ fn an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one() {
     let changing = Changing::start();
     let [one, two] = ["one", "two"].map(|name| changing.address(name));
     fs::write(changing.socket("two"), "no socket").expect("a new name");
-    changing.upgrade("one", &[&one, &two]);
+    changing.give("upgrade", "one", &[&one, &two]);
     let log = changing.server.log();
     assert!(log.contains("no admin process"), "{log}");
     assert!(responds(&changing.socket("one")));
     fs::remove_file(changing.socket("two")).expect("it is ours");
-    changing.upgrade("one", &[&one, &two]);
+    changing.give("upgrade", "one", &[&one, &two]);
     assert!(responds(&changing.socket("one")) && responds(&changing.socket("two")));
 }
