@@ -49,8 +49,7 @@
 //! `tracing_subscriber::fmt().init()`. Without a subscriber nothing is logged: not that the
 //! server serves, and not why a handler's response was 500. A program with a logger of the crate
 //! `log`, such as env_logger, gets these lines by a feature of tracing; its own dependencies need
-//! `tracing = { version = "0.1", features = ["log"] }`. There the span of each worker is a line
-//! too, at the level of errors: `worker; slot=0 generation=1`. It is no error.
+//! `tracing = { version = "0.1", features = ["log"] }`. They do not have the span `worker`.
 //!
 //! The master has one thread, which writes each line itself. So a subscriber whose writer blocks
 //! stops the master for as long: no worker is replaced and no signal is heard while the reader of a

@@ -48,6 +48,7 @@ use crate::sys::{listener, spawn};
 use crate::worker;
 use crate::worker::alone::Purpose;
 use crate::worker::serve::{Connections, serve_plain};
+use crate::worker::span;
 
 use self::events::COMMENT_INTERVAL;
 use self::view::View;
@@ -76,7 +77,7 @@ pub(crate) fn marker() -> Option<AdminMarker> {
 /// Serves as the admin process of the master, and exits the process.
 pub(crate) fn run_and_exit(marker: AdminMarker) -> ! {
     spawn::set_name(c"admin");
-    let _entered = tracing::error_span!("admin").entered();
+    let _entered = span::of_admin().entered();
     let code = match run(marker) {
         Ok(()) => 0,
         Err(error) => {

@@ -62,7 +62,7 @@ where
     } = setup;
     let (slot, generation) = (Slot(0), Generation::FIRST);
     let span = match purpose {
-        Purpose::App => super::span(slot, generation),
+        Purpose::App => super::span::of_worker(slot, generation),
         Purpose::Admin => Span::current(),
     };
     let _entered = span.entered();

@@ -22,6 +22,7 @@ mod sandbox;
 pub(crate) mod serve;
 pub(crate) mod sharing;
 mod source;
+pub(crate) mod span;
 mod stream;
 mod tls;
 pub(crate) mod until_drain;
@@ -41,7 +42,6 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
-use tracing::Span;
 
 use crate::config::{Config, ListenerUse};
 use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain, said_by};
@@ -296,7 +296,7 @@ where
 {
     let name = format!("worker {} gen {}", marker.slot, marker.generation);
     spawn::set_name(&CString::new(name).expect("digits and letters hold no NUL"));
-    let _entered = span(marker.slot, marker.generation).entered();
+    let _entered = span::of_worker(marker.slot, marker.generation).entered();
     let run = AssertUnwindSafe(|| run_with_master(setup, marker, app));
     std::process::exit(catch_unwind(run).unwrap_or(EXIT_PANICKED))
 }
@@ -379,12 +379,6 @@ where
         control::forward_pending(&pending, &channel);
     }
     report(&channel, outcome(ended))
-}
-
-/// The span of what a worker does on its thread. Its level is that of errors, so that a subscriber
-/// that takes any event of the worker takes the span too.
-fn span(slot: Slot, generation: Generation) -> Span {
-    tracing::error_span!("worker", %slot, %generation)
 }
 
 /// How the worker ended: for the master, and as its exit code.

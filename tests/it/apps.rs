@@ -21,8 +21,8 @@ use serde_json::json;
 use crate::support::CEILING;
 use crate::{
     adoption, at_exit, balance, cap, crash, drain, exit_codes, first_byte, frameworks, hostile,
-    own_metrics, placing, presence, privileges, recycle, resize, sandbox, signals, startup, status,
-    upgrade, websocket,
+    log, own_metrics, placing, presence, privileges, recycle, resize, sandbox, signals, startup,
+    status, upgrade, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -40,6 +40,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("waits_for_all") => crash::waits_for_all(),
         Some("starts_beside") => startup::starts_beside(),
         Some("leaves") => leaves(),
+        Some("logs") => log::app(),
         Some("hooks") => server().hooks(Told).serve(async |_| Ok(service_fn(hello))),
         Some("refuses") => server()
             .hooks(Refuses)
@@ -58,10 +59,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("leaks") => leaks(),
         Some("threads") => threads(),
         Some(app @ ("early_signal" | "late_signal")) => signals::app(app),
-        Some("panicking_hook") => server()
-            .workers(1)
-            .hooks(Panics)
-            .serve(async |_| Ok(service_fn(hello))),
+        Some("panicking_hook") => panicking_hook(),
         Some("panics") => panics(),
         Some("glances") => glances(),
         Some("blocks") => blocks(),
@@ -439,6 +437,11 @@ impl Hooks for Panics {
             panic!("the disk is full");
         }
     }
+}
+
+fn panicking_hook() -> Result<(), Error> {
+    let server = server().workers(1).hooks(Panics);
+    server.serve(async |_| Ok(service_fn(hello)))
 }
 
 /// Polls once for a connection and exits before the runtime runs another task.

@@ -8,15 +8,19 @@ use std::process::Command;
 
 use nix::libc::O_NONBLOCK;
 use nix::sys::signal::{Signal, kill};
+use prefork_server::{Error, service_fn};
 use serde_json::Value;
 
+use crate::admin::Watched;
+use crate::apps;
 use crate::client::get;
-use crate::support::{Server, binary, pid_of};
+use crate::support::{Server, binary, pid_of, until};
 
 tests! {
     the_master_keeps_working_when_the_reader_of_its_log_has_closed,
     the_master_keeps_working_when_the_reader_of_its_log_does_not_read,
     each_line_of_both_logs_is_json_if_asked_whatever_happens,
+    a_logger_of_the_crate_log_gets_no_line_for_the_span_of_a_process,
 }
 
 fn command() -> Command {
@@ -147,4 +151,47 @@ fn each_line_of_both_logs_is_json_if_asked_whatever_happens() {
         (&line["target"], &line["slot"]),
         (&slow["fields"]["uri"], &slow["slot"])
     );
+}
+
+/// Writes each record to standard error.
+struct Stderr;
+
+impl log::Log for Stderr {
+    fn enabled(&self, _metadata: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("{} {}", record.level(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+/// The variable that names the admin address of [`app`].
+const ADMIN: &str = "PREFORK_TEST_ADMIN";
+
+/// A program without a subscriber of tracing.
+pub(crate) fn app() -> Result<(), Error> {
+    log::set_logger(&Stderr).expect("there is no other logger");
+    log::set_max_level(log::LevelFilter::Info);
+    let admin = std::env::var(ADMIN).expect("the test says where");
+    let server = apps::server().admin(admin.as_str());
+    server.serve(async |_| Ok(service_fn(apps::hello)))
+}
+
+fn a_logger_of_the_crate_log_gets_no_line_for_the_span_of_a_process() {
+    let mut watched = Watched::start_with(|admin| {
+        let this = std::env::current_exe().expect("a path");
+        let mut command = Command::new(this);
+        command.env(apps::VARIABLE, "logs").env(ADMIN, admin);
+        Server::spawn(&mut command)
+    });
+    // Now each process has begun.
+    watched.server.address();
+    until(|| watched.get("/readyz").body == "ready\n");
+    watched.server.signal(Signal::SIGTERM);
+    let log = watched.server.end().log;
+    assert!(log.contains("INFO serving "), "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
 }
