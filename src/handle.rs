@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::address::Address;
 use crate::codec::{self, record};
@@ -263,6 +263,16 @@ impl Handle {
         published.0.as_ref().map(|source| source())
     }
 
+    /// Whether the server alone has it. Then nobody asks for the status, now and later.
+    pub(crate) fn is_private(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1
+    }
+
+    /// Tells the handles that the server has ended, when it is dropped.
+    pub(crate) fn end_guard(&self) -> EndGuard {
+        EndGuard(Arc::downgrade(&self.shared))
+    }
+
     /// Changes what [`status`](Self::status) returns. No handle sees the status while `change`
     /// runs.
     pub(crate) fn publish(&self, change: impl FnOnce() -> StatusSource) {
@@ -296,6 +306,18 @@ impl Handle {
     fn ask(&self, command: Command) -> io::Result<()> {
         let sent = self.shared.asked.send(&command.encode());
         sent.map(drop).map_err(explained)
+    }
+}
+
+/// Wakes the threads that wait for the server, however it ends: also by an error before the start,
+/// or by a panic.
+pub(crate) struct EndGuard(Weak<Shared>);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            Handle { shared }.set_ended();
+        }
     }
 }
 
@@ -410,6 +432,18 @@ mod tests {
             let len = asks.recv(&mut bytes).expect("one is there");
             assert_eq!(Command::decode(&bytes[..len]), Some(command));
         }
+    }
+
+    #[test]
+    fn a_handle_is_private_until_there_is_another() {
+        let (handle, _asks) = Handle::pair().expect("a socket pair");
+        let guard = handle.end_guard();
+        assert!(handle.is_private());
+        let other = handle.clone();
+        assert!(!handle.is_private());
+        drop(handle);
+        drop(guard);
+        assert_eq!(other.wait_serving(), None, "the server has ended");
     }
 
     #[test]

@@ -351,7 +351,7 @@ impl Prefork {
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
-        let _ended = EndGuard(self.handle()?);
+        let _ended = self.handle()?.end_guard();
         let result = match self.processes {
             Processes::ThisOne => self.run_in_process(app),
             Processes::Workers => self.run_in_workers(app),
@@ -410,16 +410,6 @@ impl Prefork {
     fn take_handle(&mut self) -> Result<(Handle, UnixDatagram), Error> {
         self.handle()?;
         Ok(self.handle.take().expect("it was made a line above"))
-    }
-}
-
-/// Wakes the threads that wait for the server, however it ends: also by an error before the start,
-/// or by a panic.
-struct EndGuard(Handle);
-
-impl Drop for EndGuard {
-    fn drop(&mut self) {
-        self.0.set_ended();
     }
 }
 

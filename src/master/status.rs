@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::handle::StatusSource;
 use crate::master::Master;
 use crate::policy::ServerState;
-use crate::protocol::scoreboard::Page;
+use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::stats::Totals;
 use crate::status::{SlotStatus, Status, WorkerStatus};
 use crate::supervisor::SlotOverview;
@@ -14,8 +14,23 @@ use crate::supervisor::SlotOverview;
 impl Master {
     /// Gives the handles the state of this moment. The counts are read when a handle asks.
     pub(super) fn publish_status(&mut self) {
-        let source = self.status_source();
-        self.commands.handle.publish(|| source);
+        self.publish_status_after(|_| {});
+    }
+
+    /// The same. No handle sees the status while `change` runs. To make the status takes longer the
+    /// more slots there are, and it changes with each worker, so it is made only if there are
+    /// handles.
+    pub(super) fn publish_status_after(&mut self, change: impl FnOnce(&Scoreboard)) {
+        let scoreboard = &self.workers.scoreboard;
+        if self.commands.handle.is_private() {
+            change(scoreboard);
+        } else {
+            let source = self.status_source();
+            self.commands.handle.publish(|| {
+                change(scoreboard);
+                source
+            });
+        }
         if let Some(admin) = &mut self.observers.admin {
             admin.view_changed();
         }
@@ -40,7 +55,7 @@ impl Master {
         (status, pages)
     }
 
-    pub(super) fn status_source(&self) -> StatusSource {
+    fn status_source(&self) -> StatusSource {
         let (status, pages) = self.status();
         let scoreboard = self.workers.scoreboard.clone();
         let processes = self.workers.processes.values();

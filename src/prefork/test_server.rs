@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use tracing::dispatcher;
 
-use super::{EndGuard, Prefork};
+use super::Prefork;
 use crate::address::Address;
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
@@ -125,7 +125,7 @@ impl TestServer {
         let handle = pair.0.clone();
         let subscriber = dispatcher::get_default(Clone::clone);
         let run = move || {
-            let _ended = EndGuard(pair.0.clone());
+            let _ended = pair.0.end_guard();
             let mut server = Prefork::bind("127.0.0.1:0").in_process();
             server.handle = Some(pair);
             dispatcher::with_default(&subscriber, || serve(server))

@@ -57,14 +57,9 @@ impl Master {
         // A worker that was killed has sent nothing, but its page says how many were open.
         let cut = process.cut().unwrap_or_else(|| process.stats.connections());
         // In one step for handles: the counts are in the worker's page, or in that of the ended.
-        let source = self.status_source();
-        self.commands.handle.publish(|| {
-            self.workers.scoreboard.keep(&process.stats);
-            source
-        });
+        self.publish_status_after(|scoreboard| scoreboard.keep(&process.stats));
         if let Some(admin) = &mut self.observers.admin {
             admin.on_reaped(process.info());
-            admin.view_changed();
         }
         if let Some(watch) = &mut self.hang {
             watch.forget(worker);
