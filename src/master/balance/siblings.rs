@@ -9,7 +9,7 @@
 //! A worker may keep an old list for a while. This is harmless: the page of a worker that drains,
 //! or that has ended, says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -75,7 +75,8 @@ impl Master {
         serving: &[(WorkerId, bool)],
         told: &mut BTreeMap<WorkerId, Vec<WorkerId>>,
     ) -> bool {
-        told.retain(|worker, _| serving.iter().any(|(serving, _)| serving == worker));
+        let serve: BTreeSet<_> = serving.iter().map(|(worker, _)| worker).collect();
+        told.retain(|worker, _| serve.contains(worker));
         let mut are_told = true;
         for (at, &(worker, _)) in serving.iter().enumerate() {
             let siblings = siblings(at, serving);
@@ -114,8 +115,7 @@ impl Master {
 
 /// Those after the worker at this place that take connections.
 fn siblings(at: usize, serving: &[(WorkerId, bool)]) -> Vec<WorkerId> {
-    let after = serving.iter().cycle().skip(at + 1);
-    let others = after.take(serving.len().saturating_sub(1));
+    let others = serving[at + 1..].iter().chain(&serving[..at]);
     let taking = others.filter_map(|&(worker, takes)| takes.then_some(worker));
     taking.take(SIBLINGS_MAX).collect()
 }
