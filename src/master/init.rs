@@ -97,9 +97,11 @@ impl Init {
         self.watchdog.map(|watchdog| watchdog.next)
     }
 
-    /// Tells the service manager's watchdog that the master's loop goes round.
+    /// Tells the service manager's watchdog that the master works, if that is due.
     pub(crate) fn report_alive(&mut self, now: Duration) {
-        if let (Some(manager), Some(watchdog)) = (&mut self.manager, &mut self.watchdog) {
+        if let (Some(manager), Some(watchdog)) = (&mut self.manager, &mut self.watchdog)
+            && watchdog.next <= now
+        {
             watchdog.next = now + watchdog.every;
             manager.send(&message(&[NotifyState::Watchdog]), &[]);
         }

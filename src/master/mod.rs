@@ -165,7 +165,7 @@ impl Master {
     }
 
     /// Carries out the supervisor's actions. The last one returns the outcome. To spawn many
-    /// workers takes long, so signals are received after each of them.
+    /// workers takes long, so signals are received after each of them, and the watchdog is told.
     fn carry_out(&mut self) -> Option<Outcome> {
         while let Some(action) = self.supervisor.next_action() {
             let is_spawn = matches!(action, Action::Spawn { .. });
@@ -174,6 +174,7 @@ impl Master {
             }
             if is_spawn {
                 self.recv_signals();
+                self.tell_watchdog();
             }
         }
         None

@@ -86,4 +86,9 @@ impl Master {
             }
         }
     }
+
+    /// Reports to the watchdog if that is due, within a turn that takes long.
+    pub(super) fn tell_watchdog(&mut self) {
+        self.observers.init.report_alive(clock::monotonic());
+    }
 }

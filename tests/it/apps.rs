@@ -21,8 +21,8 @@ use serde_json::json;
 use crate::support::CEILING;
 use crate::{
     adoption, at_exit, balance, cap, crash, drain, exit_codes, first_byte, frameworks, hostile,
-    log, own_metrics, placing, presence, privileges, recycle, resize, sandbox, signals, startup,
-    status, upgrade, websocket,
+    init, log, own_metrics, placing, presence, privileges, recycle, resize, sandbox, signals,
+    startup, status, upgrade, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -41,6 +41,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("starts_beside") => startup::starts_beside(),
         Some("leaves") => leaves(),
         Some("logs") => log::app(),
+        Some("speaks") => init::app(),
         Some("hooks") => server().hooks(Told).serve(async |_| Ok(service_fn(hello))),
         Some("refuses") => server()
             .hooks(Refuses)

@@ -11,14 +11,17 @@ use nix::cmsg_space;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::unistd::{Pid, User, close, geteuid};
+use prefork_server::{BoxError, Error, Hooks, WorkerInfo, service_fn};
 use tempfile::TempDir;
 
+use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{CEILING, Server, binary, output, proc_file, refused, until};
 
 tests! {
     a_service_manager_is_notified_of_each_state_of_a_server,
     a_master_notifies_the_watchdog_only_if_the_watchdog_is_for_it,
+    the_watchdog_is_notified_between_two_spawns,
     a_manager_in_the_abstract_namespace_is_notified_too,
     an_inherited_listener_is_served_with_its_queue,
     an_inherited_unix_listener_keeps_its_file,
@@ -87,6 +90,40 @@ fn a_master_notifies_the_watchdog_only_if_the_watchdog_is_for_it() {
     server.stop();
     let said = manager.hear_until("STATUS=ended");
     assert!(!said.contains("WATCHDOG"), "{said}");
+}
+
+/// Tells the service manager of each worker that was spawned.
+struct Speaks;
+
+impl Hooks for Speaks {
+    fn worker_spawned(&mut self, _worker: &WorkerInfo) -> Result<(), BoxError> {
+        let manager = std::env::var_os("NOTIFY_SOCKET").ok_or("there is no manager")?;
+        UnixDatagram::unbound()?.send_to(SPAWNED.as_bytes(), manager)?;
+        Ok(())
+    }
+}
+
+const SPAWNED: &str = "X_SPAWNED=1\n";
+
+pub(crate) fn app() -> Result<(), Error> {
+    let server = apps::server().workers(3).hooks(Speaks);
+    server.serve(async |_| Ok(service_fn(apps::hello)))
+}
+
+fn the_watchdog_is_notified_between_two_spawns() {
+    let manager = Manager::new();
+    let this = std::env::current_exe().expect("a path");
+    let mut command = Command::new(this);
+    command
+        .env(apps::VARIABLE, "speaks")
+        .env("NOTIFY_SOCKET", manager.path())
+        // Each report is due when the one before it was sent.
+        .env("WATCHDOG_USEC", "2");
+    let _server = Server::spawn(&mut command);
+    for _ in 0..3 {
+        manager.hear_until(SPAWNED.trim());
+        assert_eq!(manager.hear(), "WATCHDOG=1\n");
+    }
 }
 
 fn a_manager_in_the_abstract_namespace_is_notified_too() {
