@@ -6,6 +6,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use nix::errno::Errno;
+
 use crate::address::Address;
 
 /// Any error that the code of a user may return. `?` converts every error type to it.
@@ -148,9 +150,23 @@ impl Error {
     pub(crate) fn system(call: &'static str, source: impl Into<io::Error>) -> Self {
         Self::System {
             call,
-            source: source.into(),
+            source: with_limit(source.into()),
         }
     }
+}
+
+/// The error, or the limit that it is about, if that is one on descriptors.
+pub(crate) fn with_limit(error: io::Error) -> io::Error {
+    let limit = match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE) => {
+            "the limit on open files is reached; raise it (ulimit -n, LimitNOFILE=)"
+        }
+        Some(Errno::ENFILE) => {
+            "the machine's limit on open files is reached; raise it (sysctl fs.file-max)"
+        }
+        _ => return error,
+    };
+    io::Error::new(io::ErrorKind::QuotaExceeded, limit)
 }
 
 /// An error and its causes on one line.

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::address::{self, Address};
 use crate::codec::record;
 use crate::config::{Config, DeferAccept, ListenerUse};
-use crate::error::Error;
+use crate::error::{Error, with_limit};
 use crate::id::Slot;
 use crate::master::check::check_distinct;
 use crate::master::init::inherited::{Inherited, ListenerScope, Name};
@@ -494,6 +494,6 @@ fn access(config: &Config) -> Access {
 pub(super) fn bind_error(address: &Address, source: io::Error) -> Error {
     Error::Bind {
         address: address.clone(),
-        source,
+        source: with_limit(source),
     }
 }

@@ -64,9 +64,9 @@ fn a_system_call_that_fails_exits_with_1() {
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -n 4; exec \"$@\"", "sh"]);
     let ended = Server::spawn(readme_after(&mut shell)).end();
-    let error = io::Error::from(Errno::EMFILE);
-    let why = format!("Error: socketpair(2) failed: {error}\n");
-    assert_eq!((ended.code, ended.log), (Some(1), why));
+    let why = "Error: socketpair(2) failed: the limit on open files is reached; raise it \
+               (ulimit -n, LimitNOFILE=)\n";
+    assert_eq!((ended.code, &*ended.log), (Some(1), why));
 }
 
 fn a_setting_that_cannot_work_exits_with_2() {

@@ -14,6 +14,7 @@ use crate::upgrade::Installed;
 tests! {
     bad_settings_exit_2_and_name_the_flag,
     a_taken_port_exits_5_although_it_could_be_shared,
+    a_limit_on_descriptors_that_is_too_low_is_named,
     notices_go_to_any_descriptor_that_the_master_has,
     a_worker_inherits_only_its_own_descriptors,
     workers_have_the_scheduling_policy_of_their_master,
@@ -52,6 +53,24 @@ fn bad_settings_exit_2_and_name_the_flag() {
         }
         let said = refused(command.args(arguments));
         assert!(said.contains(named), "{arguments:?}: {said}");
+    }
+}
+
+fn a_limit_on_descriptors_that_is_too_low_is_named() {
+    let server = binary();
+    for limit in 5..=16 {
+        let mut command = Command::new("prlimit");
+        command
+            .arg(format!("--nofile={limit}"))
+            .arg(server.get_program())
+            .args(["--listen", "127.0.0.1:0", "--workers", "2"])
+            .env("PREFORK_ADMIN", "off");
+        let ended = output(&mut command);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let last = said.lines().last().unwrap_or_default();
+        let named = last.contains("raise it (ulimit -n, LimitNOFILE=)");
+        assert!(named, "{limit}: {said}");
+        assert!(!last.contains("another address"), "{limit}: {said}");
     }
 }
 

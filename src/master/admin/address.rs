@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::address::Address;
 use crate::codec::record;
-use crate::error::Error;
+use crate::error::{Error, with_limit};
 use crate::handle::Command;
 use crate::master::admin::listener::AdminListener;
 use crate::master::admin::process::{AdminProcess, Ping, Stage};
@@ -182,6 +182,7 @@ impl AdminAddress {
                 self.processes.insert(id, process);
             }
             Err(error) => {
+                let error = with_limit(error);
                 tracing::warn!(%error, "the admin process could not be started");
                 self.keeper.handle(AdminEvent::Gone(id), now);
             }

@@ -245,6 +245,8 @@ fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials
             let why = "a limit on processes is reached (ulimit -u, LimitNPROC=, TasksMax=)";
             Error::system("fork(2)", io::Error::new(error.kind(), why))
         }
+        // What the new process reads from, and by which it reports that execve(2) has failed.
+        (Some(Errno::EMFILE | Errno::ENFILE), _) => Error::system("open(2)", error),
         (Some(Errno::EACCES), Some(credentials)) => {
             let program = std::env::current_exe()
                 .ok()
@@ -268,10 +270,20 @@ mod tests {
     use crate::error::chain;
 
     #[test]
-    fn a_limit_on_processes_is_named() {
-        let error = io::Error::from_raw_os_error(Errno::EAGAIN as i32);
-        let told = chain(&spawn_error(error, Path::new("/program"), None));
-        let limit = "fork(2) failed: a limit on processes is reached (ulimit -u, LimitNPROC=, ";
-        assert!(told.starts_with(limit), "{told}");
+    fn a_limit_that_is_reached_is_named() {
+        for (error, limit) in [
+            (
+                Errno::EAGAIN,
+                "fork(2) failed: a limit on processes is reached (ulimit -u, LimitNPROC=, ",
+            ),
+            (
+                Errno::EMFILE,
+                "open(2) failed: the limit on open files is reached; raise it (ulimit -n, ",
+            ),
+        ] {
+            let error = io::Error::from_raw_os_error(error as i32);
+            let told = chain(&spawn_error(error, Path::new("/program"), None));
+            assert!(told.starts_with(limit), "{told}");
+        }
     }
 }
