@@ -1,6 +1,8 @@
 //! Checks what a start needs, and changes nothing: a server that runs with the same settings does
 //! not notice it.
 
+use std::path::{Path, PathBuf};
+
 use crate::address::Address;
 use crate::config::{Config, ListenerUse};
 use crate::error::Error;
@@ -42,14 +44,44 @@ pub(super) fn check_distinct(config: &Config) -> Result<(), Error> {
     let named: Vec<_> = workers.chain(admin).collect();
     for (at, (address, setting)) in named.iter().enumerate() {
         let mut earlier = named[..at].iter();
-        if let Some((other, first)) = earlier.find(|(other, _)| other.excludes(address)) {
+        if let Some((other, first)) = earlier.find(|(other, _)| excludes(other, address)) {
+            let (note, what) = match address {
+                Address::Tcp(_) => ("", "port"),
+                Address::Unix(_) => (", which are one file", "path"),
+            };
+            let why = match (other == address, first == setting) {
+                (true, true) => format!("{address} is given twice ({setting})"),
+                (true, false) => format!("{address} is given twice ({first}, {setting})"),
+                (false, _) => {
+                    format!(
+                        "cannot listen on both {other} ({first}) and {address} ({setting}){note}"
+                    )
+                }
+            };
             return Err(Error::Config(format!(
-                "cannot listen on both {other} ({first}) and {address} ({setting}); leave one out \
-                 or choose another port"
+                "{why}; leave one out or choose another {what}"
             )));
         }
     }
     Ok(())
+}
+
+/// Whether only one of the addresses can be bound.
+fn excludes(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Unix(one), Address::Unix(other)) => place(one) == place(other),
+        _ => one.excludes(other),
+    }
+}
+
+/// The file that a path leads to. It need not exist, and its directory need not either.
+fn place(path: &Path) -> PathBuf {
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new(".")).canonicalize();
+    match (directory, path.file_name()) {
+        (Ok(directory), Some(name)) => directory.join(name),
+        _ => path.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -74,7 +106,42 @@ mod tests {
         let why = "cannot listen on both 127.0.0.1:80 (redirect_to_https) and 0.0.0.0:80 (admin)";
         assert!(told(&config).starts_with(why), "{}", told(&config));
         config.addresses.push(address("127.0.0.1:443"));
-        let why = "cannot listen on both 127.0.0.1:443 (served by the app) and 127.0.0.1:443";
-        assert!(told(&config).starts_with(why), "{}", told(&config));
+        let why = "127.0.0.1:443 is given twice (served by the app); leave one out or choose \
+                   another port";
+        assert_eq!(told(&config), why);
+    }
+
+    #[test]
+    fn two_spellings_of_a_socket_file_are_one_address() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().canonicalize().expect("it exists");
+        let unix = |end: &str| Address::Unix(dir.join(end));
+        let name = dir.file_name().expect("it has one").display();
+        let spelled = unix(&format!("../{name}/a"));
+        let told = |one: &Address, other: &Address| {
+            let config = Config {
+                addresses: vec![one.clone()],
+                admin: vec![other.clone()],
+                ..Config::default()
+            };
+            check_distinct(&config).map_err(|error| error.to_string())
+        };
+        let (a, b) = (unix("a"), unix("b"));
+        assert_eq!(told(&a, &b), Ok(()));
+        assert_eq!(told(&unix("missing/a"), &unix("missing/b")), Ok(()));
+        let end = "leave one out or choose another path";
+        assert_eq!(
+            told(&a, &a),
+            Err(format!(
+                "{a} is given twice (served by the app, admin); {end}"
+            ))
+        );
+        assert_eq!(
+            told(&a, &spelled),
+            Err(format!(
+                "cannot listen on both {a} (served by the app) and {spelled} (admin), which are \
+                 one file; {end}"
+            ))
+        );
     }
 }
