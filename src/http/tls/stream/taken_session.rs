@@ -21,6 +21,9 @@ const UPDATE_HEADER: &[u8] = &[24, 0, 0, 1];
 /// The type of the message by which a client of TLS 1.2 asks for another handshake (RFC 5246 7.4).
 const CLIENT_HELLO: u8 = 1;
 
+/// The longest such message. It is kept until it is whole.
+const HELLO_MAX: usize = PLAIN_MAX;
+
 /// The level of an alert that is no error in TLS 1.2.
 const WARNING: u8 = 1;
 
@@ -33,7 +36,8 @@ const WITHOUT_DATA_MAX: u32 = 32;
 pub(crate) struct TakenSession {
     received: Traffic,
     sent: Traffic,
-    /// The part of a key update that has come.
+    /// The part of a handshake message that has come: of a key update, or in TLS 1.2 of a request
+    /// for another handshake.
     begun: Vec<u8>,
     /// The client has asked for a key update. It gets one before the next data.
     owes_update: bool,
@@ -169,12 +173,13 @@ impl TakenSession {
     ) -> Result<Opened<'a>, Failure> {
         let (kind, content) = self.received.open(record).map_err(Failure::Wrong)?;
         let wrong = match (kind, content) {
-            (HANDSHAKE, hello) if self.received.is_tls12() && self.may_refuse(hello) => {
-                self.renegotiation = Renegotiation::Refused;
-                self.send(Alert::NoRenegotiation, output);
-                return Ok(Opened::Nothing);
+            (HANDSHAKE, part @ [_, ..]) => {
+                self.begun.extend_from_slice(part);
+                return match self.received.is_tls12() {
+                    true => self.refuse_handshake(output),
+                    false => self.take_update(),
+                };
             }
-            (HANDSHAKE, part @ [_, ..]) => return self.take_update(part),
             // No other record may come within the message (RFC 8446 5.1).
             _ if !self.begun.is_empty() => Alert::UnexpectedMessage,
             (APPLICATION_DATA, data) => return Ok(Opened::Data(data)),
@@ -193,20 +198,32 @@ impl TakenSession {
         Err(Failure::Wrong(wrong))
     }
 
-    /// Whether this is the client's first request for another handshake, and whole.
-    fn may_refuse(&self, message: &[u8]) -> bool {
-        let is_whole = match *message {
+    /// Refuses the client's first request for another handshake, when it is whole. It may come in
+    /// several records (RFC 5246 6.2.1).
+    fn refuse_handshake<'a>(&mut self, output: &mut Output) -> Result<Opened<'a>, Failure> {
+        let left = match self.begun[..] {
             [CLIENT_HELLO, a, b, c, ref hello @ ..] => {
-                u32::from_be_bytes([0, a, b, c]) as usize == hello.len()
+                let len = u32::from_be_bytes([0, a, b, c]) as usize;
+                let len = Some(len).filter(|&len| len <= HELLO_MAX);
+                len.and_then(|len| len.checked_sub(hello.len()))
             }
-            _ => false,
+            [CLIENT_HELLO, ..] => Some(HELLO_MAX),
+            _ => None,
         };
-        is_whole && self.renegotiation == Renegotiation::NotAsked
+        match (self.renegotiation, left) {
+            (Renegotiation::NotAsked, Some(0)) => {
+                self.renegotiation = Renegotiation::Refused;
+                self.begun = Vec::new();
+                self.send(Alert::NoRenegotiation, output);
+                Ok(Opened::Nothing)
+            }
+            (Renegotiation::NotAsked, Some(_)) => Ok(Opened::Nothing),
+            _ => Err(Failure::Wrong(Alert::UnexpectedMessage)),
+        }
     }
 
     /// Takes a key update, which may come in several records (RFC 8446 5.1).
-    fn take_update<'a>(&mut self, part: &[u8]) -> Result<Opened<'a>, Failure> {
-        self.begun.extend_from_slice(part);
+    fn take_update<'a>(&mut self) -> Result<Opened<'a>, Failure> {
         if !UPDATE_HEADER.starts_with(&self.begun) {
             let is_requested = self.begun == UPDATE_REQUESTED;
             let is_update = is_requested || self.begun == UPDATE_NOT_REQUESTED;

@@ -1,3 +1,5 @@
+mod handshakes;
+
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -243,29 +245,6 @@ fn a_key_update_is_refused_if_other_bytes_come_within_it_or_with_it() {
             assert!(is_sent || !has_moved, "{next:?}");
         }
     }
-}
-
-/// As with rustls' own session (RFC 5246 7.2.2).
-#[test]
-fn a_client_that_asks_for_another_handshake_learns_once_that_there_is_none() {
-    let mut pair = Pair::opened(&TLS12);
-    let terms = pair.terms();
-    let detached = pair.server.detach(&terms).expect("it can move");
-    let keys: SessionRecord = codec::from_bytes(&detached.session).expect("it is whole");
-    pair.server = TlsStream::attach(detached, &terms).expect("it is valid");
-    let suite = pair.client.negotiated_cipher_suite().expect("it is open");
-    let [sent, received] = [keys.received, keys.sent].map(|keys| Traffic::new(suite, keys));
-    let mut received = received.expect("they are the server's");
-    let sent = sent.expect("they are the server's");
-    let mut records = Records { pair, sent };
-    let hello = [1, 0, 0, 2, 3, 3];
-    assert!(records.send(HANDSHAKE, &hello).is_pending());
-    let mut alert: Vec<u8> = records.pair.net.borrow_mut().down.drain(..).collect();
-    assert_eq!(received.open(&mut alert), Ok((ALERT, &[1, 100][..])));
-    let read = records.send(APPLICATION_DATA, b"data");
-    assert!(matches!(&read, Poll::Ready(Ok(bytes)) if bytes == b"data"));
-    let again = records.send(HANDSHAKE, &hello);
-    assert!(matches!(again, Poll::Ready(Err(_))), "{again:?}");
 }
 
 #[test]
