@@ -23,6 +23,7 @@ tests! {
     a_process_that_everyone_can_ask_runs_as_the_workers_user,
     an_upgrade_adds_and_removes_addresses,
     an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one,
+    an_upgrade_with_too_many_addresses_is_abandoned,
 }
 
 const PORT: &str = "127.0.0.1:0";
@@ -177,11 +178,16 @@ impl Changing {
 
     /// A verb with these addresses in the file, given at the address with this name.
     fn give(&self, verb: &str, name: &str, addresses: &[&str]) {
+        let told = self.ask(verb, name, addresses);
+        assert_eq!(told, done(), "{}", self.server.log());
+    }
+
+    /// The same. Returns the exit code, and what the verb has written to its output and as errors.
+    fn ask(&self, verb: &str, name: &str, addresses: &[&str]) -> (Option<i32>, String, String) {
         write(&self.installed, addresses);
         let mut command = binary();
         command.args([verb, "--wait", "--admin", &self.address(name)]);
-        let told = told(&output(&mut command));
-        assert_eq!(told, done(), "{}", self.server.log());
+        told(&output(&mut command))
     }
 
     fn address(&self, name: &str) -> String {
@@ -240,4 +246,17 @@ fn an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one() {
     fs::remove_file(changing.socket("two")).expect("it is ours");
     changing.give("upgrade", "one", &[&one, &two]);
     assert!(responds(&changing.socket("one")) && responds(&changing.socket("two")));
+}
+
+/// The master would not start with them, so it does not become such a binary.
+fn an_upgrade_with_too_many_addresses_is_abandoned() {
+    let changing = Changing::start();
+    let (code, _, why) = changing.ask("upgrade", "one", &[PORT; 8]);
+    assert_eq!(code, Some(3), "{why}");
+    assert!(
+        why.contains("9 addresses, with the socket for verbs"),
+        "{why}"
+    );
+    assert!(responds(&changing.socket("one")));
+    changing.server.stop();
 }

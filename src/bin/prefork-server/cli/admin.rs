@@ -15,6 +15,9 @@ use super::origin::Known;
 /// The directory of root's servers.
 const OF_ROOT: &str = "/run/prefork-server";
 
+/// The most addresses that [`Prefork::admin`](prefork_server::Prefork::admin) takes.
+const ADDRESSES_MAX: usize = 8;
+
 /// What one `--admin` takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admin {
@@ -42,15 +45,24 @@ impl Admin {
     }
 }
 
-/// Fails if `off` is not alone.
+/// Fails if `off` is not alone, or if there are too many addresses. The canary of an upgrade has to
+/// see it, because the master opens the addresses when it has become the new binary.
 pub(super) fn check(known: &Known<'_>, given: &[Admin]) -> Result<(), String> {
-    if !given.contains(&Admin::Off) || given.iter().all(|it| *it == Admin::Off) {
+    let is_off = given.contains(&Admin::Off);
+    let automatic = usize::from(has_automatic(given));
+    let addresses = given.iter().filter_map(Admin::given).count() + automatic;
+    let why = if is_off && given.iter().any(|it| *it != Admin::Off) {
+        "off and an address exclude each other".to_owned()
+    } else if addresses > ADDRESSES_MAX {
+        let with = ["", ", with the socket for verbs"][automatic];
+        format!("{addresses} addresses{with}: there can be up to {ADDRESSES_MAX}")
+    } else {
         return Ok(());
-    }
+    };
     let mut options = known.command.get_arguments();
     let option = options.find(|it| it.get_id() == "admin");
     let name = option.map_or_else(String::new, |it| known.name(it));
-    Err(format!("{name}: off and an address exclude each other"))
+    Err(format!("{name}: {why}"))
 }
 
 /// The first address that a browser can open. For port 0 the kernel chooses a port, which only the
@@ -152,7 +164,20 @@ pub(crate) fn runtime_directory() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use prefork_server::Prefork;
+
     use super::*;
+
+    #[test]
+    fn a_server_takes_as_many_addresses_as_the_command_line() {
+        let with = |addresses: usize| {
+            let server = Prefork::bind("127.0.0.1:0");
+            let server = (0..addresses).fold(server, |server, _| server.admin("127.0.0.1:0"));
+            server.check()
+        };
+        with(ADDRESSES_MAX).expect("ports are free");
+        with(ADDRESSES_MAX + 1).expect_err("too many");
+    }
 
     #[test]
     fn a_port_comes_with_the_automatic_socket_and_another_socket_replaces_it() {

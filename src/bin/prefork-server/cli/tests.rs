@@ -195,6 +195,32 @@ fn off_is_the_only_value() {
     assert!(parse(&["--admin=off"]).is_ok());
 }
 
+/// Also if there is no runtime directory, so that it does not depend on the machine.
+#[test]
+fn the_socket_for_verbs_is_one_of_the_admin_addresses() {
+    let ports = |count: usize| vec!["127.0.0.1:0"; count].join(",");
+    let sockets = |count: usize| vec!["unix:/a"; count].join(",");
+    for (addresses, why) in [
+        (ports(7), None),
+        (
+            ports(8),
+            Some("9 addresses, with the socket for verbs: there can be up to 8"),
+        ),
+        (ports(7) + ",unix:/a", None),
+        (sockets(8), None),
+        (sockets(9), Some("9 addresses: there can be up to 8")),
+        (["off"; 9].join(","), None),
+    ] {
+        let refused = parse(&["--admin", &addresses]).err();
+        let told = refused.map(|error| error.to_string());
+        match (&told, why) {
+            (None, None) => {}
+            (Some(told), Some(why)) => assert!(told.contains(&format!("--admin: {why}")), "{told}"),
+            _ => panic!("{addresses}: {told:?}"),
+        }
+    }
+}
+
 #[test]
 fn port_opens_every_interface_unless_an_address_is_given() {
     let listen = |args: &[&str]| parse_with_port(args, Some("5000")).unwrap().serving.listen;
