@@ -33,6 +33,7 @@ use crate::protocol::channel::Received;
 use crate::protocol::scoreboard::Page;
 use crate::supervisor::{AdminEvent, AdminKeeper, Time};
 use crate::sys::clock;
+use crate::sys::discard::discard;
 
 /// How often a process is asked if it responds. A process that hangs is replaced after this time,
 /// or twice this time.
@@ -260,19 +261,15 @@ fn end(mut addresses: Vec<AdminAddress>, now: Time) {
         process.tell(Fact::Leave, None);
     }
     let end = clock::monotonic().saturating_add(END_PATIENCE);
+    let mut ended = Vec::new();
     loop {
-        processes.retain_mut(|process| {
+        ended.extend(processes.extract_if(.., |process| {
             process.send_waiting();
-            let stays = matches!(
+            !matches!(
                 process.channel.recv(),
                 Ok(Received::Nothing | Received::Message(_))
-            );
-            if !stays {
-                process.kill();
-                process.reap();
-            }
-            stays
-        });
+            )
+        }));
         let left = end.saturating_sub(clock::monotonic());
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let mut channels: Vec<_> = channels(processes.iter()).collect();
@@ -280,10 +277,13 @@ fn end(mut addresses: Vec<AdminAddress>, now: Time) {
             break;
         }
     }
-    for process in processes {
+    ended.append(&mut processes);
+    for process in &ended {
         process.kill();
         process.reap();
     }
+    // They may have run as another user, who may have left a descriptor whose close(2) blocks.
+    discard((addresses, ended));
 }
 
 impl Master {

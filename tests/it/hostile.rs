@@ -24,10 +24,11 @@ use prefork_server::{
 use serde_json::json;
 use socket2::SockRef;
 
+use crate::admin::admin_of;
 use crate::apps;
 use crate::client::Client;
 use crate::privileges;
-use crate::support::{Server, descriptors, pid_of, proc_file, until};
+use crate::support::{Server, binary, descriptors, pid_of, proc_file, until};
 
 tests! {
     the_server_keeps_serving_after_every_attack_by_a_worker,
@@ -35,6 +36,7 @@ tests! {
     a_signal_does_not_wait_for_the_messages_that_a_worker_has_sent,
     a_descriptor_left_in_an_inbox_does_not_delay_the_end,
     a_worker_that_has_ended_leaves_no_harm_in_its_listeners,
+    the_listener_of_an_admin_process_does_not_delay_the_end,
 }
 
 /// The beginning of the path that starts the attack, and the function that gets the rest of the
@@ -327,11 +329,34 @@ fn listeners(address: SocketAddr) -> usize {
     sockets.lines().filter(listens).count()
 }
 
-/// Gives the listeners of a worker options that keep clients out, or connects the sockets. 21 is
-/// `IP_MINTTL`; a client of this machine sends 64.
-fn harm_listeners(worker: Pid, harm: &str, silent: SocketAddr) {
+fn the_listener_of_an_admin_process_does_not_delay_the_end() {
+    if !has_python() {
+        return;
+    }
+    let server = with_admin_port();
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("bound");
+    harm_listeners(admin_of(&server), "unsent", address);
+    server.stop();
+}
+
+/// A server with one admin process, which serves a port.
+fn with_admin_port() -> Server {
+    let mut command = binary();
+    command.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+    command.args(["--workers", "1", "--respond", "hi"]);
+    command.args(["--admin", "127.0.0.1:0"]);
+    // No directory, so there is no socket beside the port.
+    let mut server = Server::spawn(command.env("RUNTIME_DIRECTORY", "/dev/null"));
+    server.address();
+    server
+}
+
+/// Gives the listeners of a process options that keep clients out, or shuts them down and connects
+/// the sockets. 21 is `IP_MINTTL`; a client of this machine sends 64.
+fn harm_listeners(process: Pid, harm: &str, silent: SocketAddr) {
     const SCRIPT: &str = "
-import ctypes, os, socket, sys
+import ctypes, os, socket, struct, sys
 pid, harm, port = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 process = os.pidfd_open(pid)
 for fd in os.listdir(f'/proc/{pid}/fd'):
@@ -345,7 +370,7 @@ for fd in os.listdir(f'/proc/{pid}/fd'):
         copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 30)
         copy.setsockopt(socket.IPPROTO_IP, 21, 255)
         copy.listen(0)
-    while harm == 'connection':
+    while harm in ('connection', 'unsent'):
         try:
             copy.shutdown(socket.SHUT_RDWR)
             copy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 0)
@@ -354,9 +379,17 @@ for fd in os.listdir(f'/proc/{pid}/fd'):
             break
         except OSError:
             pass
+    if harm == 'unsent':
+        copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 600))
+        copy.setblocking(False)
+        try:
+            while True:
+                copy.send(bytes(65536))
+        except BlockingIOError:
+            pass
 ";
     let mut python = Command::new("python3");
-    let (pid, port) = (worker.to_string(), silent.port().to_string());
+    let (pid, port) = (process.to_string(), silent.port().to_string());
     let output = python.args(["-c", SCRIPT, &pid, harm, &port]).output();
     let output = output.expect("python3");
     assert!(output.status.success(), "{output:?}");
