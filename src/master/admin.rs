@@ -108,7 +108,9 @@ impl Admin {
         let mut left = std::mem::take(&mut admin.addresses);
         let kept = asked.iter().map(|asked| {
             let at = left.iter().position(|address| address.is(asked))?;
-            Some(left.swap_remove(at))
+            let mut address = left.swap_remove(at);
+            address.renew_listener();
+            Some(address)
         });
         let kept: Vec<_> = kept.collect();
         // Before others are opened: a new address may have the port of one of these.
@@ -330,7 +332,7 @@ impl Master {
         is_admin
     }
 
-    /// Makes the socket files again that were removed.
+    /// Makes the listeners as they were: a socket file may be removed.
     pub(super) fn renew_admin_listeners(&mut self) {
         let admin = self.observers.admin.iter_mut();
         let addresses = admin.flat_map(|admin| &mut admin.addresses);

@@ -215,6 +215,9 @@ fn an_upgrade_adds_and_removes_addresses() {
     let port = admin_port(&changing.server);
     assert_eq!(get(port, "/livez").body, "live\n");
     assert!(responds(&changing.socket("one")) && responds(&changing.socket("two")));
+    fs::remove_file(changing.socket("two")).expect("it is the server's");
+    changing.give("upgrade", "one", &[&one, PORT, &two]);
+    assert!(responds(&changing.socket("two")));
     // A reload changes none, and says so.
     changing.give("reload", "two", &[PORT, &two]);
     let log = changing.server.log();
@@ -226,7 +229,7 @@ fn an_upgrade_adds_and_removes_addresses() {
     assert_eq!(get(port, "/livez").body, "live\n");
     write(&changing.installed, &["off"]);
     changing.server.signal(Signal::SIGUSR2);
-    for _ in 0..4 {
+    for _ in 0..5 {
         changing.server.wait("reload_finished");
     }
     assert!(!changing.socket("two").exists());

@@ -24,11 +24,11 @@ use prefork_server::{
 use serde_json::json;
 use socket2::SockRef;
 
-use crate::admin::admin_of;
+use crate::admin::{admin_of, admin_port, is_admin};
 use crate::apps;
-use crate::client::Client;
+use crate::client::{Client, get};
 use crate::privileges;
-use crate::support::{Server, binary, descriptors, pid_of, proc_file, until};
+use crate::support::{Server, binary, descendants, descriptors, pid_of, proc_file, until};
 
 tests! {
     the_server_keeps_serving_after_every_attack_by_a_worker,
@@ -36,6 +36,7 @@ tests! {
     a_signal_does_not_wait_for_the_messages_that_a_worker_has_sent,
     a_descriptor_left_in_an_inbox_does_not_delay_the_end,
     a_worker_that_has_ended_leaves_no_harm_in_its_listeners,
+    a_reload_mends_the_listener_of_an_admin_process,
     the_listener_of_an_admin_process_does_not_delay_the_end,
 }
 
@@ -329,6 +330,27 @@ fn listeners(address: SocketAddr) -> usize {
     sockets.lines().filter(listens).count()
 }
 
+/// The process of a port may run as the workers' user.
+fn a_reload_mends_the_listener_of_an_admin_process() {
+    if !has_python() {
+        return;
+    }
+    let mut server = with_admin_port();
+    let port = admin_port(&server);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent = silent.local_addr().expect("bound");
+    for harm in ["options", "closed", "connection"] {
+        // The one before the reload has left.
+        let processes = || descendants(server.pid).into_iter().filter(is_admin);
+        until(|| processes().count() == 1);
+        harm_listeners(admin_of(&server), harm, silent);
+        server.reload();
+        until(|| listeners(port) == 1);
+        assert_eq!(get(port, "/livez").body, "live\n", "{harm}");
+    }
+    server.stop();
+}
+
 fn the_listener_of_an_admin_process_does_not_delay_the_end() {
     if !has_python() {
         return;
@@ -370,6 +392,8 @@ for fd in os.listdir(f'/proc/{pid}/fd'):
         copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 30)
         copy.setsockopt(socket.IPPROTO_IP, 21, 255)
         copy.listen(0)
+    if harm == 'closed':
+        copy.shutdown(socket.SHUT_RDWR)
     while harm in ('connection', 'unsent'):
         try:
             copy.shutdown(socket.SHUT_RDWR)

@@ -24,7 +24,6 @@ use crate::protocol::channel::Received;
 use crate::protocol::inheritance::MARKER;
 use crate::supervisor::{AdminAction, AdminEvent, AdminId, AdminKeeper, Time};
 use crate::sys::discard::discard;
-use crate::sys::listener::unix::UnixFile;
 use crate::sys::spawn::{Inherit, spawn};
 
 /// The process that serves the address, and those that leave.
@@ -96,14 +95,11 @@ impl AdminAddress {
         self.listener.asked == *asked
     }
 
-    /// Makes the socket file again if it was removed. The process that follows the reload gets the
-    /// new listener.
+    /// Makes the listener as it was. The process that follows a reload or an upgrade gets it.
     pub(super) fn renew_listener(&mut self) {
-        if self.listener.file.as_ref().is_some_and(UnixFile::is_gone) {
-            match AdminListener::open(&self.listener.asked) {
-                Ok(new) => self.listener = new,
-                Err(error) => tracing::error!(%error, "the admin address has lost its file"),
-            }
+        if let Err(error) = self.listener.renew() {
+            let address = &self.listener.address;
+            tracing::error!(%address, %error, "the admin address has lost its listener");
         }
     }
 

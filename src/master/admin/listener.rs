@@ -1,12 +1,14 @@
 //! The listener of an admin address.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use crate::address::Address;
 use crate::codec::record;
+use crate::sys::discard::discard;
 use crate::sys::listener::unix::{self, Access, UnixFile};
-use crate::sys::listener::{self, Reuse};
+use crate::sys::listener::{self, Reuse, harm};
 
 /// Only its owner may connect to the socket file.
 const ACCESS: Access = Access {
@@ -53,5 +55,32 @@ impl AdminListener {
             fd,
             file,
         })
+    }
+
+    /// Makes a socket file again that was removed, and mends a port, whose process may run as the
+    /// workers' user.
+    pub(super) fn renew(&mut self) -> io::Result<()> {
+        match self.address {
+            Address::Tcp(address) => self.mend(address)?,
+            Address::Unix(_) => {
+                if self.file.as_ref().is_some_and(UnixFile::is_gone) {
+                    *self = Self::open(&self.asked)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A process that has the listener can change its options and its queue, close it for all
+    /// processes, and connect the socket.
+    fn mend(&mut self, address: SocketAddr) -> io::Result<()> {
+        // Without its options no socket can listen beside it. What follows shows if this fails.
+        let _ = harm::restore(&self.fd, address, Reuse::None);
+        let listens = listener::listen_again(&self.fd, address, BACKLOG);
+        if listens.is_err() || !harm::listens_at(&self.fd, address) {
+            let new = listener::tcp(address, Reuse::None, BACKLOG)?;
+            discard(std::mem::replace(&mut self.fd, new));
+        }
+        Ok(())
     }
 }
