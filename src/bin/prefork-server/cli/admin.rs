@@ -5,6 +5,7 @@ use std::fs::DirBuilder;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access, geteuid};
@@ -124,7 +125,8 @@ fn in_runtime_directory() -> io::Result<Address> {
 /// Removes the sockets of masters that were killed.
 fn remove_left_behind(directory: &Path) {
     for path in sockets(directory) {
-        if !is_running(&path) {
+        // The master of another container is not seen, but its socket is.
+        if !is_running(&path) && !has_listener(&path) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -140,6 +142,13 @@ pub(crate) fn sockets(directory: &Path) -> impl Iterator<Item = PathBuf> {
 /// Whether the master of this socket runs.
 pub(crate) fn is_running(socket: &Path) -> bool {
     master_of(socket).is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Whether a process listens there. The one with the number of a master that was killed may be
+/// another program.
+pub(crate) fn has_listener(socket: &Path) -> bool {
+    let connected = UnixStream::connect(socket);
+    !connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn master_of(socket: &Path) -> Option<u32> {
@@ -164,9 +173,23 @@ pub(crate) fn runtime_directory() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use prefork_server::Prefork;
 
     use super::*;
+
+    #[test]
+    fn a_socket_is_left_behind_if_nobody_listens_there() {
+        let dir = tempfile::tempdir().unwrap();
+        // No process has these numbers here (proc_sys_kernel(5), pid_max).
+        let [left, of_container] = ["4194305.sock", "4194306.sock"].map(|it| dir.path().join(it));
+        drop(UnixListener::bind(&left).unwrap());
+        let _listener = UnixListener::bind(&of_container).unwrap();
+        remove_left_behind(dir.path());
+        assert!(!left.exists());
+        assert!(of_container.exists());
+    }
 
     #[test]
     fn a_server_takes_as_many_addresses_as_the_command_line() {

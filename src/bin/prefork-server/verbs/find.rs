@@ -11,7 +11,7 @@ use prefork_server::control::{Control, ControlError};
 use serde_json::Value;
 
 use super::Failure;
-use crate::cli::admin::admin;
+use crate::cli::admin::{admin, has_listener};
 use crate::cli::{Admin, is_running, runtime_directory, sockets};
 
 /// The server whose process id is in this file.
@@ -92,12 +92,6 @@ pub(super) fn only_one() -> Result<Control, Failure> {
             )))
         }
     }
-}
-
-/// The process with the number of a master that was killed may be another program.
-fn has_listener(socket: &Path) -> bool {
-    let connected = UnixStream::connect(socket);
-    !connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 fn no_server(directory: &Path) -> Failure {
