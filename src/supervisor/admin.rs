@@ -1,5 +1,5 @@
-//! The admin process: when it starts, when another one replaces it, and when it ends. It is no
-//! worker: it has no slot, and its exits are no crashes of the server.
+//! The admin process of an address: when it starts, when another one replaces it, and when it ends.
+//! It is no worker: it has no slot, and its exits are no crashes of the server.
 //!
 //! As in the [`Supervisor`](crate::supervisor::Supervisor), facts and the time go in, and actions
 //! come out. A process is in one of these places:
@@ -60,7 +60,7 @@ pub(crate) enum AdminAction {
     Kill(AdminId),
 }
 
-/// Decides about the admin process of a server.
+/// Decides about the processes of one admin address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AdminKeeper {
     holder: Option<Holder>,
