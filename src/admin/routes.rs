@@ -14,6 +14,7 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
+use crate::address::Address;
 use crate::admin::events::Page;
 use crate::admin::metrics::{self, Format};
 use crate::admin::view::{Readiness, View};
@@ -179,6 +180,8 @@ fn state(view: &View) -> Option<Value> {
     object["pid"] = view.master.as_raw().into();
     object["ready"] = json!(view.readiness() == Readiness::Ready);
     object["why"] = view.readiness().why().into();
+    let admin = view.admin()?.iter().map(Address::to_string);
+    object["admin"] = admin.collect::<Vec<_>>().into();
     object["history"] = view.history()?.to_json();
     for worker in workers(&mut object) {
         let pid = worker["pid"].as_u64().and_then(|pid| pid.try_into().ok());

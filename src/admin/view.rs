@@ -312,6 +312,11 @@ impl View {
         Some(status)
     }
 
+    /// The admin addresses of the server.
+    pub(super) fn admin(&self) -> Option<&[Address]> {
+        self.server.as_ref().map(|server| &server.admin[..])
+    }
+
     pub(super) fn history(&self) -> Option<&History> {
         self.server.as_ref().map(|server| &server.history)
     }

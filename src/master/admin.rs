@@ -89,6 +89,11 @@ impl Admin {
         }
     }
 
+    /// Where the kernel listens, with the ports that it has chosen.
+    fn listening(&self) -> impl Iterator<Item = &Address> {
+        self.addresses.iter().map(AdminAddress::listening)
+    }
+
     pub(in crate::master) fn detach(self) -> DetachedAdmin {
         let addresses = self.addresses.into_iter();
         DetachedAdmin {

@@ -120,6 +120,8 @@ impl NumberedNotice {
 pub(crate) struct ServerView {
     /// Without counts: those are in the pages.
     pub(crate) status: Status,
+    /// The admin addresses.
+    pub(crate) admin: Vec<Address>,
     pub(crate) history: History,
     /// The commands that the master has begun to carry out.
     pub(crate) operations: Operations,
@@ -148,6 +150,7 @@ record!(AcceptQueue {
 
 record!(ServerView {
     status,
+    admin,
     history,
     operations,
     queues,

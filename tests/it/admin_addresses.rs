@@ -19,6 +19,7 @@ use crate::verbs::{done, told};
 tests! {
     a_port_comes_with_a_socket_for_verbs_and_both_stay,
     verbs_find_the_socket_of_a_server_by_its_port,
+    a_port_leads_verbs_to_no_server_without_it,
     a_port_needs_no_runtime_directory,
     a_process_that_everyone_can_ask_runs_as_the_workers_user,
     an_upgrade_adds_and_removes_addresses,
@@ -120,6 +121,20 @@ fn verbs_find_the_socket_of_a_server_by_its_port() {
     for server in [&mut one.server, &mut other.server] {
         server.wait("reload_finished");
     }
+}
+
+/// Another program has the port, and names the process id of a server.
+fn a_port_leads_verbs_to_no_server_without_it() {
+    let one = Both::start(&[]);
+    let status = format!("{{\"pid\":{}}}", one.server.pid);
+    let mut other = Server::start(&["--respond", &status]);
+    let mut verb = one.verb(&["stop"]);
+    let verb = verb.env("PREFORK_ADMIN", other.address().to_string());
+    let (code, _, why) = told(&output(verb));
+    assert_eq!(code, Some(1), "{why}");
+    one.check_both();
+    one.server.stop();
+    other.stop();
 }
 
 fn a_port_needs_no_runtime_directory() {

@@ -64,6 +64,7 @@ fn told(state: ServerState, worker: WorkerInfo) -> OwnedFd {
     };
     let server = ServerView {
         status,
+        admin: Vec::new(),
         history,
         operations: crate::status::Operations::default(),
         queues: vec![AcceptQueue {

@@ -90,6 +90,10 @@ impl AdminAddress {
         }
     }
 
+    pub(super) fn listening(&self) -> &Address {
+        &self.listener.address
+    }
+
     /// Whether the settings mean this address. The kernel may have chosen its port.
     pub(super) fn is(&self, asked: &Address) -> bool {
         self.listener.asked == *asked

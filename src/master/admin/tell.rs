@@ -58,8 +58,10 @@ impl Master {
         let (status, _) = self.status();
         let observers = &mut self.observers;
         observers.operations.on_status(&status);
+        let admin = observers.admin.iter();
         ServerView {
             status,
+            admin: admin.flat_map(Admin::listening).cloned().collect(),
             history: observers.history.clone(),
             operations: observers.operations.clone(),
             queues: self.listeners.queues(),

@@ -3,7 +3,6 @@
 use std::env;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use prefork_server::Address;
@@ -53,13 +52,18 @@ pub(super) fn by_environment() -> Result<Option<Address>, Failure> {
 }
 
 /// The socket in the runtime directory of the server at this port. `None` if there is none that
-/// this user may connect to.
+/// this user may connect to. Another program may have the port, and name the process id of another
+/// server; that server does not name the port.
 fn socket_of(port: &Address) -> Option<Address> {
-    let status = Control::at(port.clone()).get("/status").ok()?;
-    let status: Value = serde_json::from_str(&status).ok()?;
-    let path = socket(&runtime_directory()?, status["pid"].as_u64()?);
-    UnixStream::connect(&path).ok()?;
-    Some(Address::Unix(path))
+    let status = |address: &Address| -> Option<Value> {
+        let status = Control::at(address.clone()).get("/status").ok()?;
+        serde_json::from_str(&status).ok()
+    };
+    let master = status(port)?["pid"].as_u64()?;
+    let socket = Address::Unix(socket(&runtime_directory()?, master));
+    let ports = status(&socket)?["admin"].take();
+    let has_port = ports.as_array()?.contains(&port.to_string().into());
+    has_port.then_some(socket)
 }
 
 fn socket(directory: &Path, master: u64) -> PathBuf {
