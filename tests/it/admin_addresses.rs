@@ -6,13 +6,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{User, geteuid};
 use tempfile::TempDir;
 
 use crate::admin::{admin_port, ask, is_admin};
 use crate::client::{Client, get};
-use crate::support::{BINARY, Server, binary, descendants, output, proc_file, program, until};
+use crate::support::{
+    BINARY, Server, as_pid_1, binary, descendants, output, proc_file, program, until,
+};
 use crate::upgrade::Installed;
 use crate::verbs::{done, told};
 
@@ -21,6 +23,7 @@ tests! {
     verbs_find_the_socket_of_a_server_by_its_port,
     a_port_leads_verbs_to_no_server_without_it,
     a_port_needs_no_runtime_directory,
+    a_socket_of_a_master_with_the_same_number_is_left_to_it,
     a_process_that_everyone_can_ask_runs_as_the_workers_user,
     an_upgrade_adds_and_removes_addresses,
     an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one,
@@ -148,6 +151,35 @@ fn a_port_needs_no_runtime_directory() {
     assert_eq!(get(admin_port(&server), "/livez").body, "live\n");
     let log = server.log();
     assert!(log.contains("no socket for verbs: "), "{log}");
+}
+
+/// Two containers may share the directory. Needs user namespaces or root.
+fn a_socket_of_a_master_with_the_same_number_is_left_to_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let servers = [(); 2].map(|()| {
+        let mut command = as_pid_1();
+        command.args([BINARY, "--listen", PORT, "--announce-fd", "1"]);
+        command.args(["--respond", "hi", "--admin", PORT]);
+        let mut server = Server::spawn(command.env("RUNTIME_DIRECTORY", dir.path()));
+        assert_eq!(server.wait("serving")["pid"], 1);
+        server
+    });
+    let socket = dir.path().join("1.sock");
+    let log = servers[1].log();
+    let why = format!(
+        "no socket for verbs: another server has {}",
+        socket.display()
+    );
+    assert!(log.contains(&why), "{log}");
+    assert_eq!(get(admin_port(&servers[1]), "/livez").body, "live\n");
+    let ports = ask(&socket, "GET", "/status").body;
+    let first = format!("\"{}\"", admin_port(&servers[0]));
+    assert!(ports.contains(&first), "{ports}");
+    for server in servers {
+        kill(descendants(server.pid)[0], Signal::SIGTERM).expect("it lives");
+        let ended = server.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.log);
+    }
 }
 
 fn a_process_that_everyone_can_ask_runs_as_the_workers_user() {

@@ -8,6 +8,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::{AccessFlags, access, geteuid};
 use prefork_server::Address;
 
@@ -118,6 +120,10 @@ fn in_runtime_directory() -> io::Result<Address> {
     remove_left_behind(&directory);
     // The process stays the same in an upgrade, and so does its socket.
     let file = directory.join(format!("{}.sock", std::process::id()));
+    if is_of_another(&file) {
+        let why = format!("another server has {}", file.display());
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+    }
     let address = format!("unix:{}", file.display());
     super::value::address(&address).map_err(io::Error::other)
 }
@@ -149,6 +155,15 @@ pub(crate) fn is_running(socket: &Path) -> bool {
 pub(crate) fn has_listener(socket: &Path) -> bool {
     let connected = UnixStream::connect(socket);
     !connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Whether another process listens there: the master of another container that shares the directory
+/// may have the same number. After an upgrade this process listens itself.
+fn is_of_another(socket: &Path) -> bool {
+    let connected = UnixStream::connect(socket);
+    let listener = connected.map(|stream| getsockopt(&stream, PeerCredentials));
+    let this = i32::try_from(std::process::id());
+    matches!((listener, this), (Ok(Ok(listener)), Ok(this)) if listener.pid() != this)
 }
 
 fn master_of(socket: &Path) -> Option<u32> {
