@@ -118,20 +118,6 @@ impl Address {
             _ => self == bound,
         }
     }
-
-    /// Whether a server cannot listen on both: they are the same, or one of them stands for all
-    /// addresses of the other's family and has the same port.
-    pub(crate) fn excludes(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Tcp(one), Self::Tcp(other)) => {
-                let is_one_all = one.ip().is_unspecified() || other.ip().is_unspecified();
-                one.port() == other.port()
-                    && one.port() != 0
-                    && (one == other || (is_one_all && one.is_ipv4() == other.is_ipv4()))
-            }
-            _ => self == other,
-        }
-    }
 }
 
 impl FromStr for Address {
@@ -446,25 +432,6 @@ mod tests {
         // The loopback interface is the first one.
         let address = parse("[fe80::1%lo]:80").unwrap();
         assert_eq!(address.to_string(), "[fe80::1%1]:80");
-    }
-
-    #[test]
-    fn addresses_exclude_each_other_if_one_has_all_that_the_other_has() {
-        for (one, other, excludes) in [
-            ("127.0.0.1:80", "127.0.0.1:80", true),
-            ("127.0.0.1:80", "0.0.0.0:80", true),
-            ("[::]:80", "[::1]:80", true),
-            ("unix:/s", "unix:/s", true),
-            ("127.0.0.1:80", "127.0.0.2:80", false),
-            ("127.0.0.1:80", "127.0.0.1:81", false),
-            ("127.0.0.1:0", "127.0.0.1:0", false),
-            ("0.0.0.0:80", "[::]:80", false),
-            ("unix:/s", "0.0.0.0:80", false),
-        ] {
-            let [first, second] = [one, other].map(|text| parse(text).unwrap());
-            assert_eq!(first.excludes(&second), excludes, "{one} {other}");
-            assert_eq!(second.excludes(&first), excludes, "{other} {one}");
-        }
     }
 
     #[test]

@@ -66,11 +66,18 @@ pub(super) fn check_distinct(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether only one of the addresses can be bound.
+/// Whether a server cannot listen on both: they are the same, or one of them stands for all
+/// addresses of the other's family and has the same port.
 fn excludes(one: &Address, other: &Address) -> bool {
     match (one, other) {
+        (Address::Tcp(one), Address::Tcp(other)) => {
+            let is_one_all = one.ip().is_unspecified() || other.ip().is_unspecified();
+            one.port() == other.port()
+                && one.port() != 0
+                && (one == other || (is_one_all && one.is_ipv4() == other.is_ipv4()))
+        }
         (Address::Unix(one), Address::Unix(other)) => place(one) == place(other),
-        _ => one.excludes(other),
+        _ => false,
     }
 }
 
@@ -109,6 +116,25 @@ mod tests {
         let why = "127.0.0.1:443 is given twice (served by the app); leave one out or choose \
                    another port";
         assert_eq!(told(&config), why);
+    }
+
+    #[test]
+    fn addresses_exclude_each_other_if_one_has_all_that_the_other_has() {
+        for (one, other, expected) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "0.0.0.0:80", true),
+            ("[::]:80", "[::1]:80", true),
+            ("unix:/s", "unix:/s", true),
+            ("127.0.0.1:80", "127.0.0.2:80", false),
+            ("127.0.0.1:80", "127.0.0.1:81", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+            ("0.0.0.0:80", "[::]:80", false),
+            ("unix:/s", "0.0.0.0:80", false),
+        ] {
+            let [first, second] = [one, other].map(|text: &str| text.parse().expect("an address"));
+            assert_eq!(excludes(&first, &second), expected, "{one} {other}");
+            assert_eq!(excludes(&second, &first), expected, "{other} {one}");
+        }
     }
 
     #[test]
