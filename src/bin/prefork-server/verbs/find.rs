@@ -51,9 +51,9 @@ pub(super) fn by_environment() -> Result<Option<Address>, Failure> {
     Ok(found.or_else(|| first.cloned()))
 }
 
-/// The socket in the runtime directory of the server at this port. `None` if there is none that
-/// this user may connect to. Another program may have the port, and name the process id of another
-/// server; that server does not name the port.
+/// The socket of the server at this port, in the runtime directory. `None` if this user cannot
+/// connect to one. Another program may have the port, and name the process id of another server.
+/// That server does not name the port.
 fn socket_of(port: &Address) -> Option<Address> {
     let status = |address: &Address| -> Option<Value> {
         let status = Control::at(address.clone()).get("/status").ok()?;
