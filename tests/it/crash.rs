@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::pin::Pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -21,7 +20,7 @@ use prefork_server::{
 use crate::admin::Watched;
 use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{Server, descendants, descriptors, pid_of, proc_file, until};
+use crate::support::{Server, app_command, descendants, descriptors, pid_of, proc_file, until};
 
 tests! {
     queued_connections_survive_the_crash_of_their_worker,
@@ -192,9 +191,7 @@ fn a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash() {
 /// The thread or the master may be the first to reap a process.
 fn a_process_that_another_thread_reaps_is_replaced() {
     let mut watched = Watched::start_with(|socket| {
-        let mut command = Command::new(std::env::current_exe().expect("a path"));
-        command.env(apps::VARIABLE, "waits_for_all");
-        Server::spawn(command.env(ADMIN, socket))
+        Server::spawn(app_command("waits_for_all").env(ADMIN, socket))
     });
     let workers = [(); 2].map(|()| pid_of(&watched.server.wait("worker_ready")));
     let is_admin = |pid: &Pid| proc_file(*pid, "comm").is_some_and(|it| it == "admin\n");

@@ -13,7 +13,7 @@ use prefork_server::{Exit, Prefork, Response, handler};
 use crate::apps;
 use crate::client::get;
 use crate::init::{activated, input};
-use crate::support::{Ended, Server, until};
+use crate::support::{Ended, Server, app_command, this, until};
 
 tests! {
     the_program_is_the_first_one_of_the_readme,
@@ -139,18 +139,12 @@ fn assert_refused(ended: &Ended, code: i32, why: &str) {
 
 /// The README's program.
 fn readme() -> Command {
-    let mut command = Command::new(this());
-    command.env(apps::VARIABLE, "readme");
-    command
+    app_command("readme")
 }
 
 /// As an argument of this program.
 fn readme_after(program: &mut Command) -> &mut Command {
     program.arg(this()).env(apps::VARIABLE, "readme")
-}
-
-fn this() -> std::path::PathBuf {
-    std::env::current_exe().expect("a path")
 }
 
 /// The README's program on a free port, which it takes from a service manager. It has answered.

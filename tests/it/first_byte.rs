@@ -13,7 +13,7 @@ use socket2::SockRef;
 use crate::apps;
 use crate::client::Client;
 use crate::handover::{Over, settled};
-use crate::support::{BINARY, CEILING, Server, program, until, until_within};
+use crate::support::{BINARY, CEILING, Server, program, this, until, until_within};
 use crate::upgrade::Installed;
 
 tests! {
@@ -88,9 +88,8 @@ fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
 /// any time accepts so few connections that it has no rush. If the user may not ask for this,
 /// nice(1) says so and goes on.
 fn start_ahead_of_others() -> Server {
-    let this = std::env::current_exe().expect("a path");
     let mut command = program("nice");
-    command.arg("--adjustment=-10").arg(this);
+    command.arg("--adjustment=-10").arg(this());
     Server::spawn(command.env(apps::VARIABLE, "first_byte"))
 }
 

@@ -15,7 +15,7 @@ use nix::unistd::mkfifo;
 
 use crate::apps;
 use crate::client::Client;
-use crate::support::{BINARY, CEILING, Server, binary, descriptors, pid_of, until};
+use crate::support::{BINARY, CEILING, Server, binary, descriptors, pid_of, this, until};
 use crate::upgrade::{GATE, Installed};
 
 tests! {
@@ -224,8 +224,7 @@ pub(crate) fn fail_with_canary<S: Read + Write>(
     variables: &[(&str, PathBuf)],
     connect: impl FnOnce(SocketAddr) -> [Client<S>; 8],
 ) {
-    let this = std::env::current_exe().expect("a path");
-    let installed = Installed::new(&this);
+    let installed = Installed::new(this());
     let gate = installed.beside("gate");
     let mut command = Command::new(installed.path());
     command.env(apps::VARIABLE, "gated").env(GATE, &gate);
@@ -246,7 +245,7 @@ pub(crate) fn fail_with_canary<S: Read + Write>(
     };
     let mut clients = connect(address);
     clients.iter_mut().for_each(hello);
-    installed.replace(&this);
+    installed.replace(this());
     for pid in [old, server.pid] {
         kill(pid, Signal::SIGCONT).expect("it lives");
     }
@@ -408,8 +407,7 @@ fn another_http_server_serves_connections_that_are_handed_over() {
     for client in &mut clients {
         assert_eq!(client.get("/").body, "hello");
     }
-    let this = std::env::current_exe().expect("a path");
-    let other = format!("{}=axum exec {}", apps::VARIABLE, this.display());
+    let other = format!("{}=axum exec {}", apps::VARIABLE, this().display());
     installed.replace_by_script("/bin/sh", &other);
     server.signal(Signal::SIGUSR2);
     server.wait("reload_finished");

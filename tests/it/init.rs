@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{CEILING, Server, binary, output, proc_file, refused, until};
+use crate::support::{CEILING, Server, app_command, binary, output, proc_file, refused, until};
 
 tests! {
     a_service_manager_is_notified_of_each_state_of_a_server,
@@ -112,10 +112,8 @@ pub(crate) fn app() -> Result<(), Error> {
 
 fn the_watchdog_is_notified_between_two_spawns() {
     let manager = Manager::new();
-    let this = std::env::current_exe().expect("a path");
-    let mut command = Command::new(this);
+    let mut command = app_command("speaks");
     command
-        .env(apps::VARIABLE, "speaks")
         .env("NOTIFY_SOCKET", manager.path())
         // Each report is due when the one before it was sent.
         .env("WATCHDOG_USEC", "2");

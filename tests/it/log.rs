@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::admin::Watched;
 use crate::apps;
 use crate::client::get;
-use crate::support::{Server, binary, pid_of, until};
+use crate::support::{Server, app_command, binary, pid_of, until};
 
 tests! {
     the_master_keeps_working_when_the_reader_of_its_log_has_closed,
@@ -181,12 +181,8 @@ pub(crate) fn app() -> Result<(), Error> {
 }
 
 fn a_logger_of_the_crate_log_gets_no_line_for_the_span_of_a_process() {
-    let mut watched = Watched::start_with(|admin| {
-        let this = std::env::current_exe().expect("a path");
-        let mut command = Command::new(this);
-        command.env(apps::VARIABLE, "logs").env(ADMIN, admin);
-        Server::spawn(&mut command)
-    });
+    let mut watched =
+        Watched::start_with(|admin| Server::spawn(app_command("logs").env(ADMIN, admin)));
     // Now each process has begun.
     watched.server.address();
     until(|| watched.get("/readyz").body == "ready\n");

@@ -13,7 +13,7 @@ use prefork_server::{BoxError, CrashLimit, Error, Metrics, Request, Response, Wo
 use crate::admin::{Watched, metric};
 use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{CEILING, Server, until};
+use crate::support::{CEILING, Server, this, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -66,7 +66,7 @@ pub(crate) fn recorded() -> Result<(), Error> {
 }
 
 fn each_request_counts_once_over_crashes_reloads_upgrades_and_resizes() {
-    let installed = Installed::new(std::env::current_exe().expect("a path"));
+    let installed = Installed::new(this());
     let mut watched = Watched::start_with(|socket| {
         let mut command = Command::new(installed.path());
         command.env(apps::VARIABLE, "own_metrics");

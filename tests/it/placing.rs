@@ -14,8 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use crate::apps;
-use crate::support::{CEILING, Server, pid_of, proc_file, until};
+use crate::support::{CEILING, Server, app_command, pid_of, proc_file, until};
 
 tests! {
     connections_of_run_are_spread_evenly,
@@ -70,8 +69,8 @@ fn start(address: &str) -> Server {
 }
 
 fn command(address: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("a path"));
-    command.env(apps::VARIABLE, "placing").env(ADDRESS, address);
+    let mut command = app_command("placing");
+    command.env(ADDRESS, address);
     command
 }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::apps;
 use crate::client::{Client, get, get_unix};
 use crate::hostile::inherited;
-use crate::support::{BINARY, Server, binary, descendants, pid_of, proc_file, until};
+use crate::support::{BINARY, Server, app_command, binary, descendants, pid_of, proc_file, until};
 
 tests! {
     workers_can_reload_and_cannot_stop_the_server,
@@ -139,10 +139,8 @@ fn a_unix_listener_that_a_worker_shut_down_is_replaced() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("s");
-    let this = std::env::current_exe().expect("a path");
-    let mut command = Command::new(this);
-    command.env(apps::VARIABLE, "privileges").env(SOCKET, &path);
-    let mut server = Server::spawn(&mut command);
+    let mut command = app_command("privileges");
+    let mut server = Server::spawn(command.env(SOCKET, &path));
     let address = server.address();
     assert_eq!(get(address, "/shutdown").body, "1");
     let of_path = |notice: &Value| notice["address"] == format!("unix:{}", path.display());
@@ -240,12 +238,8 @@ fn the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says()
             Server::start(&["--listen", &listen, "--user", "nobody", "--unix-mode", mode]);
         server.wait("serving");
         let connect = |uid, gid| {
-            let mut client = Command::new(std::env::current_exe().expect("a path"));
-            client
-                .env(apps::VARIABLE, "connects")
-                .env(SOCKET, &path)
-                .uid(uid)
-                .gid(gid);
+            let mut client = app_command("connects");
+            client.env(SOCKET, &path).uid(uid).gid(gid);
             let output = client.output().expect("it starts");
             String::from_utf8(output.stdout).expect("text")
         };

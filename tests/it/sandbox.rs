@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 
 use crate::apps;
 use crate::client::get;
-use crate::support::{BINARY, Server, proc_file, program, until};
+use crate::support::{BINARY, Server, proc_file, program, this, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -223,7 +223,7 @@ fn place() -> TempDir {
 }
 
 fn spawn(place: &Path) -> Command {
-    let mut command = program(std::env::current_exe().expect("a path"));
+    let mut command = program(this());
     command.env(apps::VARIABLE, "sandbox").env(PLACE, place);
     command
 }

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use prefork_server::{BoxError, Error, Hooks, Notice, WorkerInfo, service_fn};
 
 use crate::apps;
-use crate::support::{Server, pid_of};
+use crate::support::{Server, pid_of, this};
 
 tests! {
     a_program_with_threads_receives_all_signals,
@@ -33,7 +33,7 @@ fn workers_are_reaped_when_the_server_was_started_with_sigchld_ignored() {
     let mut command = Command::new("env");
     command
         .arg("--ignore-signal=CHLD")
-        .arg(std::env::current_exe().expect("a path"))
+        .arg(this())
         .env(apps::VARIABLE, "hello");
     let mut server = Server::spawn(&mut command);
     let pid = pid_of(&server.wait("worker_ready"));

@@ -8,7 +8,9 @@ use prefork_server::{Error, Role, role, service_fn};
 use serde_json::json;
 
 use crate::apps;
-use crate::support::{Server, as_pid_1, binary, open_files, output, proc_file, refused, until};
+use crate::support::{
+    Server, as_pid_1, binary, open_files, output, proc_file, refused, this, until,
+};
 use crate::upgrade::Installed;
 
 tests! {
@@ -217,9 +219,7 @@ pub(crate) fn starts_beside() -> Result<(), Error> {
 /// Needs user namespaces or root.
 fn a_master_as_pid_1_reaps_orphans() {
     let mut command = as_pid_1();
-    command
-        .arg(std::env::current_exe().expect("a path"))
-        .env(apps::VARIABLE, "hello");
+    command.arg(this()).env(apps::VARIABLE, "hello");
     let mut server = Server::spawn(&mut command);
     assert_eq!(server.wait("serving")["pid"], 1);
     let master = server.workers()[0];

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -60,8 +61,7 @@ impl Server {
 
     /// One of [`apps`], which is this test binary in another role.
     pub(crate) fn start_app(app: &str) -> Self {
-        let this = std::env::current_exe().expect("a path");
-        Self::spawn(Command::new(this).env(apps::VARIABLE, app))
+        Self::spawn(&mut app_command(app))
     }
 
     pub(crate) fn spawn(command: &mut Command) -> Self {
@@ -260,6 +260,18 @@ pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
 }
 
 /// What a command told that ends by itself. One that does not is killed, and the test fails.
+/// This test binary.
+pub(crate) fn this() -> PathBuf {
+    std::env::current_exe().expect("a path")
+}
+
+/// One of [`apps`]: this test binary in another role.
+pub(crate) fn app_command(app: &str) -> Command {
+    let mut command = Command::new(this());
+    command.env(apps::VARIABLE, app);
+    command
+}
+
 pub(crate) fn output(command: &mut Command) -> Output {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let process = command.process_group(0).spawn().expect("it starts");
