@@ -123,6 +123,11 @@ pub(crate) fn listen_once(config: &Config) -> Result<Opened, Error> {
     })
 }
 
+/// Whether this process was a master already, as another image. It cannot go back to that image.
+pub(crate) fn is_upgraded() -> bool {
+    matches!(ProcessRole::of_this_process(), ProcessRole::Upgraded { .. })
+}
+
 /// Supervises until the server has ended.
 pub(crate) fn run(mut setup: Setup) -> Result<(), Error> {
     let credentials = start::choose_credentials(&mut setup.config);

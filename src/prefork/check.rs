@@ -55,9 +55,14 @@ impl Prefork {
         }
         let addresses = self.config.admin.len();
         if addresses > ADMIN_ADDRESSES_MAX {
-            return Err(Error::Config(format!(
-                "{addresses} admin addresses: there can be up to {ADMIN_ADDRESSES_MAX}"
-            )));
+            let why =
+                format!("{addresses} admin addresses: there can be up to {ADMIN_ADDRESSES_MAX}");
+            if !master::is_upgraded() {
+                return Err(Error::Config(why));
+            }
+            // The app names fewer in a worker, so the canary has not refused them.
+            tracing::error!("{why}; the others are left out");
+            self.config.admin.truncate(ADMIN_ADDRESSES_MAX);
         }
         if !self.config.redirects.is_empty() && self.tls.is_none() {
             return Err(Error::Config("redirect_to_https needs tls".into()));

@@ -6,14 +6,17 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{User, geteuid};
+use prefork_server::{Error, Role, role};
 use tempfile::TempDir;
 
 use crate::admin::{admin_port, ask, is_admin};
+use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{
-    BINARY, Server, as_pid_1, binary, descendants, output, proc_file, program, until,
+    BINARY, Server, as_pid_1, binary, descendants, output, proc_file, program, this, until,
 };
 use crate::upgrade::Installed;
 use crate::verbs::{done, told};
@@ -28,6 +31,7 @@ tests! {
     an_upgrade_adds_and_removes_addresses,
     an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one,
     an_upgrade_with_too_many_addresses_is_abandoned,
+    addresses_that_only_the_master_names_do_not_end_an_upgraded_server,
 }
 
 const PORT: &str = "127.0.0.1:0";
@@ -309,4 +313,26 @@ fn an_upgrade_with_too_many_addresses_is_abandoned() {
     );
     assert!(responds(&changing.socket("one")));
     changing.server.stop();
+}
+
+/// An app that names too many addresses, and none of them in a worker.
+pub(crate) fn too_many() -> Result<(), Error> {
+    let addresses = if role() == Role::Master { 9 } else { 0 };
+    let server = (0..addresses).fold(apps::server(), |server, _| server.admin(PORT));
+    server.serve(async |_| Ok(service_fn(apps::hello)))
+}
+
+/// The canary does not refuse them, and after it there is no way back.
+fn addresses_that_only_the_master_names_do_not_end_an_upgraded_server() {
+    let (installed, mut server) = Installed::app("hello");
+    let address = server.address();
+    let (name, program) = (apps::VARIABLE, this());
+    let script = format!("{name}=too_many_admin_addresses exec {}", program.display());
+    installed.replace_by_script("/bin/sh", &script);
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    assert_eq!(get(address, "/").body, "hello");
+    // Two workers, and a process for each address.
+    until(|| descendants(server.pid).len() == 2 + 8);
+    server.stop();
 }

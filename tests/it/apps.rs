@@ -20,9 +20,9 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, at_exit, balance, cap, crash, drain, exit_codes, first_byte, frameworks, hostile,
-    init, log, own_metrics, placing, presence, privileges, recycle, resize, sandbox, signals,
-    startup, status, upgrade, websocket,
+    admin_addresses, adoption, at_exit, balance, cap, crash, drain, exit_codes, first_byte,
+    frameworks, hostile, init, log, own_metrics, placing, presence, privileges, recycle, resize,
+    sandbox, signals, startup, status, upgrade, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -43,9 +43,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("logs") => log::app(),
         Some("speaks") => init::app(),
         Some("hooks") => server().hooks(Told).serve(async |_| Ok(service_fn(hello))),
-        Some("refuses") => server()
-            .hooks(Refuses)
-            .serve(async |_| Ok(service_fn(hello))),
+        Some("refuses") => refuses(),
         Some("handle") => handle(),
         Some("axum") => axum(),
         Some("framework") => frameworks::app(),
@@ -75,6 +73,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("connects") => privileges::connect(),
         Some("privileges") => privileges::app(),
         Some("sandbox") => sandbox::app(),
+        Some("too_many_admin_addresses") => admin_addresses::too_many(),
         Some("own_metrics") => own_metrics::app(),
         Some("other_recorder") => own_metrics::recorded(),
         Some("patient") => cap::patient(),
@@ -131,6 +130,11 @@ pub(crate) fn tls() -> prefork_server::Tls {
 fn short_tickets() -> Result<(), Error> {
     let tls = tls().ticket_lifetime(Duration::from_secs(3));
     server().tls(tls).serve(async |_| Ok(service_fn(hello)))
+}
+
+fn refuses() -> Result<(), Error> {
+    let server = server().hooks(Refuses);
+    server.serve(async |_| Ok(service_fn(hello)))
 }
 
 fn blocks() -> Result<(), Error> {
