@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,6 +25,7 @@ use crate::verbs::{done, told};
 tests! {
     a_port_comes_with_a_socket_for_verbs_and_both_stay,
     verbs_find_the_socket_of_a_server_by_its_port,
+    with_port_0_in_the_variable_verbs_find_the_only_server,
     a_port_leads_verbs_to_no_server_without_it,
     a_port_needs_no_runtime_directory,
     a_socket_of_a_master_with_the_same_number_is_left_to_it,
@@ -128,6 +130,23 @@ fn verbs_find_the_socket_of_a_server_by_its_port() {
     for server in [&mut one.server, &mut other.server] {
         server.wait("reload_finished");
     }
+}
+
+/// The kernel has chosen the port, so the variable does not lead to it.
+fn with_port_0_in_the_variable_verbs_find_the_only_server() {
+    let one = Both::start(&[]);
+    let mut verb = one.verb(&["reload", "--wait"]);
+    let verb = verb.env("PREFORK_ADMIN", PORT);
+    assert_eq!(told(&output(verb)), done());
+    let other = Both::start(&[]);
+    let link = one.run.path().join(format!("{}.sock", other.server.pid));
+    symlink(other.socket(), link).expect("a new name");
+    let (code, _, why) = told(&output(verb));
+    assert_eq!(code, Some(5), "{why}");
+    assert!(
+        why.contains("several servers run; choose by --admin"),
+        "{why}"
+    );
 }
 
 /// Another program has the port, and names the process id of a server.

@@ -36,7 +36,7 @@ pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
 }
 
 /// The address that the server itself takes from the environment, if it is one. A socket comes
-/// first, because a port takes no commands.
+/// first, because a port takes no commands. Port 0 is none: only the server knows its port.
 pub(super) fn by_environment() -> Result<Option<Address>, Failure> {
     let text = env::var("PREFORK_ADMIN").unwrap_or_default();
     if text.is_empty() {
@@ -44,7 +44,8 @@ pub(super) fn by_environment() -> Result<Option<Address>, Failure> {
     }
     let given: Result<Vec<_>, _> = text.split(',').map(admin).collect();
     let given = given.map_err(|why| Failure::NoServer(format!("PREFORK_ADMIN: {why}")))?;
-    let mut addresses = given.iter().filter_map(Admin::given);
+    let is_known = |address: &&Address| !matches!(address, Address::Tcp(it) if it.port() == 0);
+    let mut addresses = given.iter().filter_map(Admin::given).filter(is_known);
     let first = addresses.clone().next();
     let socket = addresses.find(|address| matches!(address, Address::Unix(_)));
     let found = socket.cloned().or_else(|| socket_of(first?));
