@@ -126,12 +126,16 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
             let readable = channel.watch()?;
             hear(&channel, &readable, &view, &handle).await?;
             channel.send(FromAdmin::Ready)?;
-            let later = Rc::clone(&view);
+            let (later, address) = (Rc::clone(&view), address.clone());
             spawn_local(async move {
                 loop {
                     // It ends the process if there is nothing more to hear.
                     if let Err(error) = hear(&channel, &readable, &later, &handle).await {
-                        tracing::error!(%error, "the admin process does not understand the master");
+                        tracing::error!(
+                            %address,
+                            %error,
+                            "the admin process does not understand the master"
+                        );
                         std::process::exit(1);
                     }
                 }

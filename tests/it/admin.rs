@@ -296,6 +296,12 @@ fn it_is_replaced_when_it_stands_still() {
     // The request waits in the queue of the listener for the next process.
     assert_eq!(watched.get("/livez").body, "live\n");
     assert_ne!(watched.admin(), admin);
+    let log = watched.server.log();
+    let hangs = log
+        .lines()
+        .find(|line| line.contains("hangs and is killed"));
+    let address = format!("address=unix:{}", watched.socket.display());
+    assert!(hangs.is_some_and(|line| line.contains(&address)), "{log}");
 }
 
 fn counts_do_not_fall_over_crashes_reloads_upgrades_and_resizes() {

@@ -80,13 +80,15 @@ impl AdminAddress {
     }
 
     pub(super) fn restore(left: DetachedAddress) -> Self {
-        let processes = left.processes.into_iter();
+        let address = &left.listener.address;
+        let processes = left.processes.into_iter().map(|(id, (pid, channel))| {
+            let process = AdminProcess::new(pid, address.clone(), channel);
+            (id, process)
+        });
         Self {
+            processes: processes.collect(),
             keeper: left.keeper,
             listener: left.listener,
-            processes: processes
-                .map(|(id, (pid, channel))| (id, AdminProcess::new(pid, channel)))
-                .collect(),
         }
     }
 
@@ -139,7 +141,12 @@ impl AdminAddress {
                 // It ends soon and is reaped.
                 Ok(Received::End) => process.stage = Stage::Silent,
                 Err(error) => {
-                    tracing::error!(%error, "the admin process broke the protocol and is killed");
+                    let address = &self.listener.address;
+                    tracing::error!(
+                        %address,
+                        %error,
+                        "the admin process broke the protocol and is killed"
+                    );
                     process.stage = Stage::Silent;
                     process.kill();
                 }
@@ -182,8 +189,8 @@ impl AdminAddress {
                 self.processes.insert(id, process);
             }
             Err(error) => {
-                let error = with_limit(error);
-                tracing::warn!(%error, "the admin process could not be started");
+                let (address, error) = (&self.listener.address, with_limit(error));
+                tracing::warn!(%address, %error, "the admin process could not be started");
                 self.keeper.handle(AdminEvent::Gone(id), now);
             }
         }
@@ -210,7 +217,7 @@ impl AdminAddress {
             },
         };
         let pid = spawn(&mut command, inherit)?;
-        Ok(AdminProcess::new(pid, ours))
+        Ok(AdminProcess::new(pid, self.listener.address.clone(), ours))
     }
 }
 
@@ -230,7 +237,7 @@ mod tests {
                 panic!("{started:?}")
             };
             let (ours, theirs) = AdminChannel::pair().expect("a pair");
-            let process = AdminProcess::new(Pid::this(), ours);
+            let process = AdminProcess::new(Pid::this(), asked.clone(), ours);
             address.processes.insert(id, process);
             let (number, command) = (1, Command::Reload);
             let give = || theirs.send(FromAdmin::Asked { number, command });

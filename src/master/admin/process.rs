@@ -9,6 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
+use crate::address::Address;
 use crate::handle::Command;
 use crate::master::admin::Admin;
 use crate::master::messages::FINAL_MESSAGES_MAX;
@@ -22,6 +23,8 @@ const WAITING_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct AdminProcess {
     pub(super) pid: Pid,
+    /// What it serves, for the log.
+    address: Address,
     pub(super) channel: AdminChannel,
     pub(super) waiting: VecDeque<Told>,
     pub(super) stage: Stage,
@@ -61,9 +64,10 @@ impl Admin {
 }
 
 impl AdminProcess {
-    pub(super) fn new(pid: Pid, channel: AdminChannel) -> Self {
+    pub(super) fn new(pid: Pid, address: Address, channel: AdminChannel) -> Self {
         Self {
             pid,
+            address,
             channel,
             waiting: VecDeque::new(),
             stage: Stage::New,
@@ -80,7 +84,8 @@ impl AdminProcess {
                 self.tell(Fact::Ping, None);
             }
             (_, Ping::Open) => {
-                tracing::warn!(pid = %self.pid, "the admin process hangs and is killed");
+                let Self { pid, address, .. } = self;
+                tracing::warn!(%pid, %address, "the admin process hangs and is killed");
                 self.stage = Stage::Silent;
                 self.kill();
             }
@@ -89,7 +94,8 @@ impl AdminProcess {
 
     pub(super) fn tell(&mut self, fact: Fact, with: Option<Arc<OwnedFd>>) {
         if self.waiting.len() >= WAITING_MAX && fact != Fact::Leave {
-            tracing::debug!(pid = %self.pid, "the admin process does not read");
+            let Self { pid, address, .. } = self;
+            tracing::debug!(%pid, %address, "the admin process does not read");
             self.waiting.clear();
             self.stage = Stage::New;
             return;
@@ -103,7 +109,8 @@ impl AdminProcess {
             match self.channel.tell(fact, with.as_deref().map(AsFd::as_fd)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::debug!(%error, "a fact for the admin process was lost");
+                    let address = &self.address;
+                    tracing::debug!(%address, %error, "a fact for the admin process was lost");
                     self.waiting.pop_front();
                 }
                 Ok(()) => {
