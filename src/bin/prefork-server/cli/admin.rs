@@ -34,7 +34,14 @@ pub(crate) fn admin(text: &str) -> Result<Admin, String> {
     match text {
         "off" => Ok(Admin::Off),
         "auto" => Ok(Admin::Auto),
-        other => super::value::address(other).map(Admin::At),
+        other => {
+            super::value::address(other)
+                .map(Admin::At)
+                .map_err(|why| match other.contains(':') {
+                    true => why,
+                    false => format!("{why}; or off, or auto"),
+                })
+        }
     }
 }
 

@@ -317,6 +317,8 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--max-warm", "-1", "from 0 up"),
         ("--max-warm", "99999999999999999999", "too large"),
         ("--max-worker-age", "0s", "30s"),
+        ("--admin", "", "off, or auto"),
+        ("--admin", "of", "off, or auto"),
         ("--announce-fd", "0", "such as 3"),
         ("--announce-fd", "999999", "not open"),
         ("--access-log", "", "access.log"),
