@@ -4,12 +4,12 @@
 use std::fs::DirBuilder;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
+use nix::errno::Errno;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, getsockname};
 use nix::unistd::{AccessFlags, access, geteuid};
 use prefork_server::Address;
 
@@ -160,17 +160,30 @@ pub(crate) fn is_running(socket: &Path) -> bool {
 /// Whether a process listens there. The one with the number of a master that was killed may be
 /// another program.
 pub(crate) fn has_listener(socket: &Path) -> bool {
-    let connected = UnixStream::connect(socket);
-    !connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    connect(socket) != Err(Errno::ECONNREFUSED)
 }
 
 /// Whether another process listens there: the master of another container that shares the directory
 /// may have the same number. After an upgrade this process listens itself.
 fn is_of_another(socket: &Path) -> bool {
-    let connected = UnixStream::connect(socket);
-    let listener = connected.map(|stream| getsockopt(&stream, PeerCredentials));
-    let this = i32::try_from(std::process::id());
-    matches!((listener, this), (Ok(Ok(listener)), Ok(this)) if listener.pid() != this)
+    matches!(connect(socket), Ok(()) | Err(Errno::EAGAIN)) && !is_open_here(socket)
+}
+
+/// Does not wait if the queue of the listener is full: connect(2) fails with `EAGAIN`.
+fn connect(path: &Path) -> nix::Result<()> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let stream = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    socket::connect(stream.as_raw_fd(), &UnixAddr::new(path)?)
+}
+
+/// Whether this process has the socket.
+fn is_open_here(socket: &Path) -> bool {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let mut numbers = open.filter_map(|fd| fd.ok()?.file_name().to_str()?.parse().ok());
+    numbers.any(|fd| {
+        let address = getsockname::<UnixAddr>(fd);
+        address.is_ok_and(|address| address.path() == Some(socket))
+    })
 }
 
 fn master_of(socket: &Path) -> Option<u32> {
@@ -195,8 +208,9 @@ pub(crate) fn runtime_directory() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
 
+    use nix::sys::socket::Backlog;
     use prefork_server::Prefork;
 
     use super::*;
@@ -211,6 +225,20 @@ mod tests {
         remove_left_behind(dir.path());
         assert!(!left.exists());
         assert!(of_container.exists());
+    }
+
+    #[test]
+    fn a_socket_whose_queue_is_full_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let listener = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        socket::bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        socket::listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let _first = UnixStream::connect(&path).unwrap();
+        assert_eq!(connect(&path), Err(Errno::EAGAIN));
+        assert!(has_listener(&path));
+        assert!(!is_of_another(&path), "this process has it");
     }
 
     #[test]
