@@ -444,6 +444,10 @@ impl State {
                 }
                 Err(error) if is_of_connection(&error) => {}
                 Ok(None) => drop(self.sources.pop()),
+                // Without a free descriptor accept(2) fails also if no connection waits.
+                Err(error) if is_exhausted(&error) && !source.is_waiting() => {
+                    self.sources.pop();
+                }
                 // Open connections free descriptors and memory when they end.
                 Err(error) if is_exhausted(&error) => return self.pause(&error, cx),
                 Err(error) => {

@@ -21,6 +21,7 @@ tests! {
     a_slot_with_many_addresses_is_adopted_with_all_of_them,
     a_worker_at_its_descriptor_limit_adopts,
     a_failed_adoption_is_announced_and_another_worker_adopts,
+    a_worker_without_a_free_descriptor_drains,
 }
 
 /// More addresses than one message carried in an earlier version, which lost the rest.
@@ -125,6 +126,15 @@ fn a_failed_adoption_is_announced_and_another_worker_adopts() {
     assert_eq!((&adopted["slot"], &adopted["by"]), (&2.into(), &1.into()));
     first.get("/raise");
     all_are_answered(address);
+}
+
+/// Although accept(2) fails for an empty queue too.
+fn a_worker_without_a_free_descriptor_drains() {
+    let mut server = Server::start_app("few_files");
+    let ready = [(); 3].map(|()| server.wait("worker_ready"));
+    let mut first = client_of(server.address(), first_of(&ready));
+    first.get("/lower");
+    server.stop();
 }
 
 fn first_of(ready: &[Value]) -> Pid {
