@@ -108,7 +108,8 @@ pub(crate) struct Processes {
     pub(crate) balance: Balance,
 
     /// When a TCP connection comes to a worker. on: with its first byte (TCP_DEFER_ACCEPT). off: as
-    /// soon as it is open. auto: with its first byte while the worker has a rush of new connections
+    /// soon as it is open. auto: with its first byte while the worker has a rush of new
+    /// connections; off for a listener that all workers share
     #[arg(long, value_name = "MODE", env = "PREFORK_DEFER_ACCEPT")]
     #[arg(default_value = "auto")]
     #[arg(value_parser = value::named::<DeferAccept>(DeferAccept::NAMES))]
