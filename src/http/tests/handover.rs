@@ -433,10 +433,13 @@ fn an_upgraded_connection_is_not_handed_over() {
 fn without_a_target_a_hand_over_is_a_drain() {
     run(async {
         let (gate, app) = gated(gated_hello);
-        let host = Host::start(options().linger(SHORT), app).await;
+        // A client that is silent for so long loses its connection. Far less than the default.
+        let http = options().idle_timeout(Duration::from_secs(1));
+        let host = Host::start(http, app).await;
         let mut idle = host.connect().await;
         let mut busy = host.connect().await;
         busy.send(HELLO).await;
+        gate.begun.notified().await;
         accepted(&host, 2).await;
         host.server.hand_over();
         idle.expect_end().await;

@@ -59,7 +59,7 @@ fn huge_last_response() -> String {
 }
 
 /// Connects a client whose kernel has room for few bytes.
-async fn connect_small(host: &Host) -> Client {
+pub(super) async fn connect_small(host: &Host) -> Client {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a TCP socket");
     let stream = socket.connect(host.address).await;

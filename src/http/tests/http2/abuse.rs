@@ -7,6 +7,7 @@ use http_body_util::StreamBody;
 
 use super::*;
 use crate::http::http2::credits::ON_CREDIT;
+use crate::http::tests::last_responses::connect_small;
 
 fn bytes_in(host: &Host) -> u64 {
     host.server.registry.counters.stats().count(Count::BytesIn)
@@ -350,14 +351,20 @@ fn a_client_that_sends_requests_and_reads_no_response_is_dropped() {
             Ok(response)
         };
         let host = Host::start(options().write_timeout(SHORT), app).await;
-        let mut client = raw(&host, b"").await;
+        let mut client = connect_small(&host).await;
+        client
+            .send([PREFACE, &frame(SETTINGS, 0, 0, b"")].concat())
+            .await;
         let mut streams = (0..).map(|number| 2 * number + 1);
         while client
             .stream
             .write_all(&get(streams.next().expect("one")))
             .await
             .is_ok()
-        {}
+        {
+            // The server's clock ticks at most once in a turn of the event loop.
+            yield_now().await;
+        }
         host.emptied().await;
         assert_eq!(host.server.count(Count::WriteTimeouts), 1);
     });
