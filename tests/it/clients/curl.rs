@@ -20,11 +20,15 @@ const KINDS: [(&str, &str, &str); 4] = [
 
 const FAILURES_MAX: usize = 5;
 
-pub(super) fn run(route: &Route) -> Result<Report, String> {
+pub(super) fn client() -> Result<impl Fn(&Route) -> Report, String> {
     let curl = found(&["curl"])?;
     // Before curl 8, a second request on a connection by prior knowledge fails with any server
     // (curl's issue 10634).
     let reuses_h2c = at_least(&curl, &["--version"], "curl ", 8).is_ok();
+    Ok(move |route: &Route| run(route, reuses_h2c))
+}
+
+fn run(route: &Route, reuses_h2c: bool) -> Report {
     let mut report = Report::default();
     for kind in KINDS {
         for operation in ["get", "post", "chunked", "fresh"] {
@@ -42,7 +46,7 @@ pub(super) fn run(route: &Route) -> Result<Report, String> {
             report.rows.push(Row { case, counts });
         }
     }
-    Ok(report)
+    report
 }
 
 struct Case<'a> {

@@ -1,14 +1,14 @@
-//! The clients that are programs of their own. Each gets as arguments: the URLs without and with
-//! TLS, the file of the CA, the version that the server sees (`-`: the client's), how many
-//! requests a case has at least, and how many generations have to serve them. It prints a JSON
-//! object for each case.
+//! The clients that are programs of their own. One that has to be compiled is compiled before a
+//! server is started, because that may take minutes on a busy machine. Each gets as arguments: the
+//! URLs without and with TLS, the file of the CA, the version that the server sees (`-`: the
+//! client's), how many requests a case has at least, and how many generations have to serve them.
+//! It prints a JSON object for each case.
 
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -29,24 +29,28 @@ const BUILT: &str = env!("CARGO_TARGET_TMPDIR");
 /// Where the sources of the clients are.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/clients");
 
-pub(super) fn python(route: &Route) -> Result<Report, String> {
+pub(super) fn python() -> Result<impl Fn(&Route) -> Report, String> {
     let python = found(&["python3"])?;
-    let mut command = Command::new(python);
-    command.arg("-B").arg(Path::new(SOURCES).join("clients.py"));
-    follow(with_arguments(&mut command, route))
+    Ok(move |route: &Route| {
+        let mut command = Command::new(&python);
+        command.arg("-B").arg(Path::new(SOURCES).join("clients.py"));
+        follow(with_arguments(&mut command, route))
+    })
 }
 
-pub(super) fn node(route: &Route) -> Result<Report, String> {
+pub(super) fn node() -> Result<impl Fn(&Route) -> Report, String> {
     let node = found(&["node"])?;
     // The first with `fetch`.
     at_least(&node, &["--version"], "v", 18)?;
-    let mut command = Command::new(node);
-    command.env("NODE_EXTRA_CA_CERTS", &route.ca);
-    command.arg(Path::new(SOURCES).join("client.mjs"));
-    follow(with_arguments(&mut command, route))
+    Ok(move |route: &Route| {
+        let mut command = Command::new(&node);
+        command.env("NODE_EXTRA_CA_CERTS", &route.ca);
+        command.arg(Path::new(SOURCES).join("client.mjs"));
+        follow(with_arguments(&mut command, route))
+    })
 }
 
-pub(super) fn go(route: &Route) -> Result<Report, String> {
+pub(super) fn go() -> Result<impl Fn(&Route) -> Report, String> {
     let go = found(&["go"])?;
     // The first that lets a program choose HTTP/2 without TLS.
     at_least(&go, &["env", "GOVERSION"], "go1.", 24)?;
@@ -57,28 +61,32 @@ pub(super) fn go(route: &Route) -> Result<Report, String> {
     build
         .env("GOFLAGS", "-buildvcs=false")
         .env("GOTOOLCHAIN", "local");
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| compile(&mut build));
-    follow(with_arguments(&mut Command::new(client), route))
+    compile(&mut build);
+    Ok(move |route: &Route| follow(with_arguments(&mut Command::new(&client), route)))
 }
 
-pub(super) fn java(route: &Route) -> Result<Report, String> {
+pub(super) fn java() -> Result<impl Fn(&Route) -> Report, String> {
     let (java, javac) = (found(&["java"])?, found(&["javac"])?);
     at_least(&javac, &["--version"], "javac ", 17)?;
     let mut build = Command::new(javac);
     build.args(["-d", BUILT, "Client.java"]);
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| compile(&mut build));
-    let mut command = Command::new(java);
-    // It starts faster so.
-    command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-    command.args(["-cp", BUILT, "Client"]);
-    follow(with_arguments(&mut command, route))
+    compile(&mut build);
+    Ok(move |route: &Route| {
+        let mut command = Command::new(&java);
+        // It starts faster so.
+        command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+        command.args(["-cp", BUILT, "Client"]);
+        follow(with_arguments(&mut command, route))
+    })
+}
+
+pub(super) fn chromium() -> Result<impl Fn(&Route) -> Report, String> {
+    let chromium = found(&["chromium", "chromium-browser", "google-chrome"])?;
+    Ok(move |route: &Route| follow(&mut visit(&chromium, route)))
 }
 
 /// The page runs the cases: first that of the address without TLS, then that with it.
-pub(super) fn chromium(route: &Route) -> Result<Report, String> {
-    let chromium = found(&["chromium", "chromium-browser", "google-chrome"])?;
+fn visit(chromium: &Path, route: &Route) -> Command {
     let mut command = Command::new(chromium);
     command.args([
         "--headless",
@@ -104,7 +112,7 @@ pub(super) fn chromium(route: &Route) -> Result<Report, String> {
         route.upstream.unwrap_or("-"),
         route.https
     ));
-    follow(&mut command)
+    command
 }
 
 /// Where the first of these programs is that is on the PATH.
@@ -173,7 +181,7 @@ impl Drop for Running {
 }
 
 /// Runs a client and reads its rows. What else it prints is its log.
-fn follow(command: &mut Command) -> Result<Report, String> {
+fn follow(command: &mut Command) -> Report {
     let (output, input) = std::io::pipe().expect("a pipe");
     clean(command).stdin(Stdio::null()).process_group(0);
     command.stderr(input.try_clone().expect("a descriptor"));
@@ -204,7 +212,7 @@ fn follow(command: &mut Command) -> Result<Report, String> {
             }
         }
     }
-    Ok(report)
+    report
 }
 
 /// The object in a line. Chromium puts other words around it.
