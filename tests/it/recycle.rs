@@ -35,7 +35,7 @@ fn workers_are_replaced_after_their_requests_and_refuse_no_connection() {
         stop.store(true, Ordering::Relaxed);
     });
     let ended = server.stop();
-    expect_ready_before_draining(&ended.notices);
+    expect_ready_before_draining(&ended.history);
 }
 
 fn replacements_that_cannot_start_do_not_end_a_serving_server() {
@@ -84,7 +84,7 @@ fn workers_are_replaced_by_age_one_after_the_other() {
         "{}",
         ended.log
     );
-    expect_ready_before_draining(&ended.notices);
+    expect_ready_before_draining(&ended.history);
 }
 
 fn workers_that_ask_for_it_at_once_are_replaced_ever_more_slowly() {

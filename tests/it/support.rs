@@ -34,6 +34,7 @@ pub(crate) struct Server {
     process: Child,
     notices: Receiver<Value>,
     spawned: usize,
+    history: Vec<Value>,
     dir: TempDir,
     pub(crate) pid: Pid,
 }
@@ -43,6 +44,8 @@ pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) log: String,
     pub(crate) notices: Vec<Value>,
+    /// The same, and before them those that were waited for or skipped.
+    pub(crate) history: Vec<Value>,
 }
 
 impl Server {
@@ -92,6 +95,7 @@ impl Server {
             process,
             notices: follow(stdout),
             spawned: 0,
+            history: Vec::new(),
             dir,
             pid,
         }
@@ -193,6 +197,7 @@ impl Server {
             code: status.code(),
             log: self.log(),
             notices,
+            history: std::mem::take(&mut self.history),
         }
     }
 
@@ -214,6 +219,7 @@ impl Server {
             "workers without end; {}",
             self.log()
         );
+        self.history.push(notice.clone());
         Ok(notice)
     }
 }
