@@ -5,7 +5,6 @@
 //! does.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -13,12 +12,14 @@ use nix::unistd::Pid;
 
 use crate::address::Address;
 use crate::codec::record;
-use crate::error::{Error, with_limit};
+use crate::error::{Error, chain};
 use crate::handle::Command;
 use crate::master::admin::listener::AdminListener;
 use crate::master::admin::process::{AdminProcess, Ping, Stage};
 use crate::master::listeners::bind_error;
-use crate::master::workers::spawn::{RUNNING_IMAGE, Spawner, arguments, command, set_environment};
+use crate::master::workers::spawn::{
+    RUNNING_IMAGE, Spawner, arguments, command, set_environment, spawn_error,
+};
 use crate::protocol::admin::{AdminChannel, AdminMarker, Fact, FromAdmin};
 use crate::protocol::channel::Received;
 use crate::protocol::inheritance::MARKER;
@@ -189,34 +190,41 @@ impl AdminAddress {
                 self.processes.insert(id, process);
             }
             Err(error) => {
-                let (address, error) = (&self.listener.address, with_limit(error));
-                tracing::warn!(%address, %error, "the admin process could not be started");
+                tracing::warn!(
+                    address = %self.listener.address,
+                    error = chain(&error),
+                    "the admin process could not be started"
+                );
                 self.keeper.handle(AdminEvent::Gone(id), now);
             }
         }
     }
 
-    fn spawn(&self, spawner: &Spawner) -> io::Result<AdminProcess> {
-        let (ours, theirs) = AdminChannel::pair()?;
+    fn spawn(&self, spawner: &Spawner) -> Result<AdminProcess, Error> {
+        let pair = AdminChannel::pair();
+        let (ours, theirs) = pair.map_err(|error| Error::system("socketpair(2)", error))?;
         let marker = AdminMarker {
             master: Pid::this(),
             nesting: spawner.nesting,
             channel: theirs.as_raw_fd(),
             listener: self.listener.fd.as_raw_fd(),
         };
-        let mut command = command(Path::new(RUNNING_IMAGE), "admin", &arguments());
+        let program = Path::new(RUNNING_IMAGE);
+        let mut command = command(program, "admin", &arguments());
         set_environment(&mut command, &spawner.environment);
         command.env(MARKER, marker.encode());
+        let credentials = match self.listener.takes_commands() {
+            // Only the user of the master can connect, so it is no way to more rights.
+            true => None,
+            false => spawner.credentials,
+        };
         let inherit = Inherit {
             fds: marker.descriptors().to_vec(),
             limits: Vec::new(),
-            credentials: match self.listener.takes_commands() {
-                // Only the user of the master can connect, so it is no way to more rights.
-                true => None,
-                false => spawner.credentials,
-            },
+            credentials,
         };
-        let pid = spawn(&mut command, inherit)?;
+        let pid = spawn(&mut command, inherit)
+            .map_err(|error| spawn_error(error, program, credentials))?;
         Ok(AdminProcess::new(pid, self.listener.address.clone(), ours))
     }
 }

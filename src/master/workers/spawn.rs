@@ -239,7 +239,11 @@ fn title(role: &str) -> OsString {
 
 /// The error of a spawn, with the limit that is reached, or the file or the right that the worker's
 /// user lacks.
-fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials>) -> Error {
+pub(in crate::master) fn spawn_error(
+    error: io::Error,
+    program: &Path,
+    credentials: Option<Credentials>,
+) -> Error {
     match (error.raw_os_error().map(Errno::from_raw), credentials) {
         (Some(Errno::EAGAIN), _) => {
             let why = "a limit on processes is reached (ulimit -u, LimitNPROC=, TasksMax=)";
@@ -247,6 +251,10 @@ fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials
         }
         // What the new process reads from, and by which it reports that execve(2) has failed.
         (Some(Errno::EMFILE | Errno::ENFILE), _) => Error::system("open(2)", error),
+        (Some(Errno::ENOENT), _) => {
+            let why = format!("{error}: {}", missing(program));
+            Error::system("execve(2)", io::Error::new(error.kind(), why))
+        }
         (Some(Errno::EACCES), Some(credentials)) => {
             let program = std::env::current_exe()
                 .ok()
@@ -261,6 +269,18 @@ fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials
             Error::system("setuid(2)", io::Error::new(error.kind(), why))
         }
         _ => Error::system("execve(2)", error),
+    }
+}
+
+/// The file that a new process lacks. Its standard input is `/dev/null`.
+fn missing(program: &Path) -> String {
+    let files = [program, Path::new("/dev/null")];
+    match files.into_iter().find(|file| !file.exists()) {
+        Some(file) if file == Path::new(RUNNING_IMAGE) => {
+            format!("{RUNNING_IMAGE}; /proc must be mounted")
+        }
+        Some(file) => file.display().to_string(),
+        None => format!("the interpreter of {}", program.display()),
     }
 }
 
@@ -284,6 +304,19 @@ mod tests {
             let error = io::Error::from_raw_os_error(error as i32);
             let told = chain(&spawn_error(error, Path::new("/program"), None));
             assert!(told.starts_with(limit), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_missing_is_named() {
+        for (program, file) in [
+            ("/no/such/program", "/no/such/program"),
+            ("/dev/null", "the interpreter of /dev/null"),
+        ] {
+            let error = io::Error::from_raw_os_error(Errno::ENOENT as i32);
+            let told = chain(&spawn_error(error, Path::new(program), None));
+            assert!(told.starts_with("execve(2) failed: No such file"), "{told}");
+            assert!(told.ends_with(&format!(": {file}")), "{told}");
         }
     }
 }
