@@ -149,15 +149,24 @@ pub(super) fn still_has(file: &File, bytes: &[u8], at: u64, reach: Reach) -> io:
     }
 }
 
+fn shorter() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the file has become shorter")
+}
+
 /// Fills `bytes` from this position of the file.
 pub(super) fn read_exact(file: &File, bytes: &mut [u8], at: u64, reach: Reach) -> io::Result<()> {
     if reach == Reach::Disk {
-        return file.read_exact_at(bytes, at);
+        return file
+            .read_exact_at(bytes, at)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => shorter(),
+                _ => error,
+            });
     }
     let mut read = 0;
     while read < bytes.len() {
         match resident::read(file, &mut bytes[read..], at + read as u64)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            0 => return Err(shorter()),
             more => read += more,
         }
     }

@@ -142,6 +142,9 @@ fn cut_while_it_is_sent(options: &str) {
     assert_eq!(get(address, "/0").body.len(), 1 << 20);
     assert_eq!(get(address, "/small").body, "small");
     assert_eq!(server.workers(), before);
+    let log = server.stop().log;
+    let said = "response broken off: its body failed error=the file has become shorter";
+    assert!(log.contains(said), "{log}");
 }
 
 fn a_file_that_is_overwritten_ends_the_connection_with_sendfile() {
