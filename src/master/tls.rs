@@ -59,7 +59,10 @@ impl Secrets {
             .inspect_err(|error| tracing::error!(%error, "the files stay as they were read last"));
         let (files, ends) = match read {
             Ok((read, ends)) => (Some(read), ends),
-            Err(_) => (files, Vec::new()),
+            Err(_) => {
+                let ends = files.as_ref().and_then(|files| ends(tls.clone(), files));
+                (files, ends.unwrap_or_default())
+            }
         };
         let left = keys.and_then(|fd| {
             TicketKeys::inherit(fd)
@@ -141,6 +144,13 @@ fn read(tls: &Tls) -> Result<(OwnedFd, Vec<(String, u64)>), Error> {
     let files = memory::sealed(c"prefork-tls-files", &read.contents);
     let files = files.map_err(|error| Error::system("memfd_create(2)", error))?;
     Ok((files, read.ends))
+}
+
+/// When the certificates end that the image before has read; `None` if it encodes them otherwise.
+fn ends(mut tls: Tls, files: &OwnedFd) -> Option<Vec<(String, u64)>> {
+    let files = files.try_clone().ok()?;
+    tls.use_files(&memory::contents(&files.into()).ok()?);
+    Some(tls.read_files().ok()?.ends)
 }
 
 fn fresh_keys() -> std::io::Result<TicketKeys> {

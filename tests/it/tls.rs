@@ -14,11 +14,14 @@ use prefork_server::{Response, TestServer, Tls, handler};
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
+use crate::admin::ask;
 use crate::apps;
 use crate::client::{Client, get, parse_response};
 use crate::https::{Authority, Browser, Visit};
 use crate::placing::{assert_even, until_they_know_each_other};
-use crate::support::{BINARY, CEILING, Server, binary, pid_of, proc_file, refused, until_within};
+use crate::support::{
+    BINARY, CEILING, Server, binary, pid_of, proc_file, refused, until, until_within,
+};
 use crate::upgrade::Installed;
 
 tests! {
@@ -31,6 +34,7 @@ tests! {
     bad_files_are_refused_before_anything_is_bound,
     a_reload_with_bad_files_touches_no_worker_and_says_why,
     a_respawned_worker_serves_while_its_files_are_being_replaced,
+    the_end_of_a_certificate_is_told_after_an_upgrade_without_its_file,
     a_key_that_only_the_master_can_read_is_enough,
     a_reload_loads_the_renewed_certificate,
     http_on_a_tls_port_gets_400_with_the_reason,
@@ -303,6 +307,29 @@ fn a_respawned_worker_serves_while_its_files_are_being_replaced() {
     server.wait_for("worker_exited", |exited| pid_of(exited) == killed);
     server.wait("worker_ready");
     assert_eq!(authority.client(&TLS13).visit(address).response.body, "hi");
+}
+
+fn the_end_of_a_certificate_is_told_after_an_upgrade_without_its_file() {
+    let authority = Authority::new();
+    let socket = authority.path("admin.sock");
+    let admin = format!("unix:{}", socket.display());
+    let mut server = start(
+        &authority,
+        &["--workers", "1", "--respond", "hi", "--admin", &admin],
+    );
+    server.address();
+    let end = || {
+        let page = ask(&socket, "GET", "/metrics").body;
+        let mut lines = page.lines().map(str::to_owned);
+        lines.find(|line| line.starts_with("prefork_tls_certificate_end_timestamp_seconds{"))
+    };
+    until(|| end().is_some());
+    let before = end();
+    fs::remove_file(authority.path("cert.pem")).expect("it is ours");
+    server.signal(Signal::SIGUSR2);
+    server.wait("reload_finished");
+    // The next admin process.
+    until(|| end() == before);
 }
 
 fn a_key_that_only_the_master_can_read_is_enough() {
