@@ -52,8 +52,7 @@ pub(super) struct Detached {
 
 record!(Detached { bound, inboxes });
 
-/// Whether there is an address that the workers of the image before do not have, or use in another
-/// way.
+/// Whether there is an address whose socket the workers before do not have, or use in another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NewAddresses {
     None,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 
 use crate::codec::record;
+use crate::master::Master;
 use crate::sys::locks::{self, PathLock, is_at};
 use crate::sys::random;
 
@@ -35,6 +36,14 @@ impl PidFile {
             (_, Some(path)) => Self::write(path).map(Some),
             (_, None) => Ok(None),
         }
+    }
+
+    /// Makes the file again if it was removed.
+    fn renew(&mut self) -> io::Result<()> {
+        if !self.path.try_exists()? {
+            *self = Self::write(&self.path)?;
+        }
+        Ok(())
     }
 
     /// Replaces what is there, unless a server that runs holds it. The file of one that was killed
@@ -93,6 +102,17 @@ fn new_name(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{:016x}", u64::from_ne_bytes(bytes)));
     Ok(name.into())
+}
+
+impl Master {
+    /// At a reload and an upgrade, for an operator who has removed the file or its directory.
+    pub(super) fn renew_pid_file(&mut self) {
+        if let Some(file) = &mut self.pid_file
+            && let Err(error) = file.renew()
+        {
+            tracing::error!(path = %file.path.display(), %error, "the pid file is not made again");
+        }
+    }
 }
 
 impl Drop for PidFile {

@@ -159,7 +159,7 @@ fn fresh_keys() -> std::io::Result<TicketKeys> {
 
 impl Master {
     /// Reads what the workers of a reload need again: by the hook, and the files of TLS. Then makes
-    /// socket files again that were removed.
+    /// socket files and the pid file again if they were removed.
     pub(super) fn check_reload(&mut self) {
         let checked = self.observers.hooks.check_reload();
         let checked = checked.map_err(|error| chain(&*error));
@@ -172,6 +172,7 @@ impl Master {
                 self.observers.operations.on_reload_checked();
                 self.renew_listeners();
                 self.renew_admin_listeners();
+                self.renew_pid_file();
                 self.handle_event(Event::Reload);
             }
             Err(why) => {

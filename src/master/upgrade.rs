@@ -316,8 +316,10 @@ pub(super) fn resume(
         pid_file,
     };
     master.resume_observers();
-    // The canary was started without the new address or keys, so it is replaced too.
-    if news == NewAddresses::Some || origin == KeyOrigin::Made {
+    let renewed = master.renew_listeners();
+    master.renew_pid_file();
+    // The canary was started without the new address, socket or keys, so it is replaced too.
+    if [news, renewed].contains(&NewAddresses::Some) || origin == KeyOrigin::Made {
         master.handle_event(Event::Reload);
     }
     master.take_over(state.commands);

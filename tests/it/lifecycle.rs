@@ -15,9 +15,10 @@ use crate::support::{Server, binary, refused, until};
 tests! {
     every_slot_responds,
     a_unix_address_is_served_and_its_file_removed,
-    a_reload_makes_a_removed_socket_file_again,
+    a_reload_or_an_upgrade_makes_a_removed_socket_file_again,
     several_addresses_and_shared_listeners_are_served,
     the_pid_file_exists_as_long_as_the_master,
+    a_reload_or_an_upgrade_makes_a_removed_pid_file_again,
     a_second_server_with_the_pid_file_does_not_start,
     a_reload_replaces_every_worker_and_refuses_no_connection,
     a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why,
@@ -52,7 +53,7 @@ fn a_unix_address_is_served_and_its_file_removed() {
 }
 
 /// Also that of the admin process. A file that another server has made is left alone.
-fn a_reload_makes_a_removed_socket_file_again() {
+fn a_reload_or_an_upgrade_makes_a_removed_socket_file_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let [path, admin] = ["app.sock", "admin.sock"].map(|name| dir.path().join(name));
     let [listen, admin_address] = [&path, &admin].map(|path| format!("unix:{}", path.display()));
@@ -65,15 +66,17 @@ fn a_reload_makes_a_removed_socket_file_again() {
         "hi",
     ]);
     server.wait("serving");
-    for path in [&path, &admin] {
-        fs::remove_file(path).expect("it is there");
+    for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
+        for path in [&path, &admin] {
+            fs::remove_file(path).expect("it is there");
+        }
+        server.signal(signal);
+        let reopened = server.wait("listener_reopened");
+        assert_eq!(reopened["address"], listen);
+        server.wait("reload_finished");
+        assert_eq!(get_unix(&path), "hi");
+        assert!(!get_unix(&admin).is_empty());
     }
-    server.signal(Signal::SIGHUP);
-    let reopened = server.wait("listener_reopened");
-    assert_eq!(reopened["address"], listen);
-    server.wait("reload_finished");
-    assert_eq!(get_unix(&path), "hi");
-    assert!(!get_unix(&admin).is_empty());
     fs::remove_file(&path).expect("it is there");
     let _other = UnixListener::bind(&path).expect("a new path");
     server.reload();
@@ -120,6 +123,30 @@ fn the_pid_file_exists_as_long_as_the_master() {
     assert_eq!(pid.trim(), server.pid.to_string());
     server.stop();
     assert!(!path.exists());
+}
+
+fn a_reload_or_an_upgrade_makes_a_removed_pid_file_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let runtime = dir.path().join("run");
+    fs::create_dir(&runtime).expect("a new name");
+    let path = runtime.join("pid");
+    let text = path.to_str().expect("text");
+    let mut server = Server::start(&["--workers", "1", "--pid-file", text, "--respond", "hi"]);
+    server.address();
+    for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
+        fs::remove_dir_all(&runtime).expect("it is there");
+        server.signal(signal);
+        server.wait("reload_finished");
+        fs::create_dir(&runtime).expect("it was not made");
+        server.signal(signal);
+        server.wait("reload_finished");
+        let pid = fs::read_to_string(&path).expect("it is there again");
+        assert_eq!(pid.trim(), server.pid.to_string());
+    }
+    let ended = server.stop();
+    assert!(!path.exists());
+    let failed = ended.log.matches("the pid file is not made again").count();
+    assert_eq!(failed, 2, "{}", ended.log);
 }
 
 /// Also after a reload and an upgrade of the first one; but one that was killed holds nothing.

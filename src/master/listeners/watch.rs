@@ -2,7 +2,7 @@
 //! inboxes. A worker has shut one down (shutdown(2)), which a process that has a socket does for
 //! all; the master sees that at once. A worker has then used the socket for something else, or has
 //! changed its options; the master looks for that when the worker has ended. Or the file of a Unix
-//! listener was removed; the master looks for that at a reload.
+//! listener was removed; the master looks for that at a reload and an upgrade.
 
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use nix::poll::PollFd;
 use crate::hooks::Notice;
 use crate::id::Slot;
 use crate::master::Master;
+use crate::master::listeners::NewAddresses;
 use crate::master::listeners::bound::{Reopened, Socket};
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
@@ -85,11 +86,14 @@ impl Master {
         }
     }
 
-    /// For the workers of a reload: makes socket files again that were removed.
-    pub(in crate::master) fn renew_listeners(&mut self) {
+    /// For the workers of a reload or an upgrade: makes socket files again that were removed.
+    pub(in crate::master) fn renew_listeners(&mut self) -> NewAddresses {
         // An operator who reloads hears of each failure.
         self.listener_watch.failures = 0;
-        self.reopen_listeners();
+        match self.reopen_listeners().contains(&Socket::New) {
+            true => NewAddresses::Some,
+            false => NewAddresses::None,
+        }
     }
 
     fn replace_inboxes(&mut self) -> Option<Socket> {
