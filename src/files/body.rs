@@ -25,7 +25,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::beneath::Reach;
 use super::budget::{Memory, Permit};
 use super::open_files::{OpenFile, SAMPLE};
-use super::version::read_exact;
+use super::version::{changed, read_exact};
 use crate::http::{FilePart, Piece};
 
 /// The longest part that is sent at once, and all that a connection sends before others have their
@@ -308,7 +308,7 @@ fn end_of_part(
 fn check(file: &OpenFile, sent: &[u8], at: u64, reach: Reach) -> io::Result<()> {
     match file.has_same_bytes(sent, at, reach)? {
         true => Ok(()),
-        false => Err(io::Error::other("the file was changed while it was sent")),
+        false => Err(changed()),
     }
 }
 

@@ -149,8 +149,10 @@ pub(super) fn still_has(file: &File, bytes: &[u8], at: u64, reach: Reach) -> io:
     }
 }
 
-fn shorter() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the file has become shorter")
+/// The file was cut or overwritten.
+pub(super) fn changed() -> io::Error {
+    let why = "the file was changed while it was sent";
+    io::Error::new(io::ErrorKind::UnexpectedEof, why)
 }
 
 /// Fills `bytes` from this position of the file.
@@ -159,14 +161,14 @@ pub(super) fn read_exact(file: &File, bytes: &mut [u8], at: u64, reach: Reach) -
         return file
             .read_exact_at(bytes, at)
             .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => shorter(),
+                io::ErrorKind::UnexpectedEof => changed(),
                 _ => error,
             });
     }
     let mut read = 0;
     while read < bytes.len() {
         match resident::read(file, &mut bytes[read..], at + read as u64)? {
-            0 => return Err(shorter()),
+            0 => return Err(changed()),
             more => read += more,
         }
     }

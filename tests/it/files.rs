@@ -143,7 +143,7 @@ fn cut_while_it_is_sent(options: &str) {
     assert_eq!(get(address, "/small").body, "small");
     assert_eq!(server.workers(), before);
     let log = server.stop().log;
-    let said = "response broken off: its body failed error=the file has become shorter";
+    let said = "response broken off: its body failed error=the file was changed while it was sent";
     assert!(log.contains(said), "{log}");
 }
 
