@@ -231,6 +231,16 @@ impl Master {
         self.observers.init.resume(addresses, count, workers);
     }
 
+    /// Makes socket files and the pid file again if they were removed. If the canary was started
+    /// without a new address, socket or keys, it is replaced too.
+    fn renew_files(&mut self, news: NewAddresses, origin: KeyOrigin) {
+        let renewed = self.renew_listeners();
+        self.renew_pid_file();
+        if [news, renewed].contains(&NewAddresses::Some) || origin == KeyOrigin::Made {
+            self.handle_event(Event::Reload);
+        }
+    }
+
     /// Acts on what workers and handles have asked the image before for.
     fn take_over(&mut self, commands: Vec<Command>) {
         let workers: Vec<_> = self.workers.processes.keys().copied().collect();
@@ -316,12 +326,7 @@ pub(super) fn resume(
         pid_file,
     };
     master.resume_observers();
-    let renewed = master.renew_listeners();
-    master.renew_pid_file();
-    // The canary was started without the new address, socket or keys, so it is replaced too.
-    if [news, renewed].contains(&NewAddresses::Some) || origin == KeyOrigin::Made {
-        master.handle_event(Event::Reload);
-    }
+    master.renew_files(news, origin);
     master.take_over(state.commands);
     Ok(master)
 }
