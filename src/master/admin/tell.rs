@@ -17,8 +17,6 @@ const RETRY: Duration = Duration::from_millis(100);
 impl Master {
     /// Tells the processes that have just started, and those that did not read, everything.
     pub(in crate::master) fn inform_new_ones(&mut self) {
-        let is_new =
-            |process: &AdminProcess| process.stage == Stage::New && process.waiting.is_empty();
         let admin = self.observers.admin.as_ref();
         if !admin.is_some_and(|admin| admin.processes().any(is_new)) {
             return;
@@ -84,7 +82,11 @@ impl Master {
             Err(error) => return self.tell_later(&error),
         };
         if let Some(admin) = &mut self.observers.admin {
-            (admin.view_due, admin.view_told, admin.failures) = (None, now, 0);
+            (admin.view_due, admin.view_told) = (None, now);
+            // Else the process needs more than the view, and that may still fail.
+            if !admin.processes().any(is_new) {
+                admin.failures = 0;
+            }
             admin.tell(&Fact::View, Some(Arc::new(view)));
         }
     }
@@ -102,4 +104,9 @@ impl Master {
             tracing::warn!(%error, failures, "the admin process cannot be told what has changed");
         }
     }
+}
+
+/// Whether the process has been told nothing yet.
+fn is_new(process: &AdminProcess) -> bool {
+    process.stage == Stage::New && process.waiting.is_empty()
 }
