@@ -24,6 +24,7 @@ mod routes;
 mod view;
 
 use std::cell::RefCell;
+use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -36,13 +37,11 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use crate::config::{Config, ListenerUse};
-use crate::error::{BoxError, Error};
+use crate::error::Error;
 use crate::handle::Handle;
 use crate::hooks::NoHooks;
 use crate::http::{Http, Server};
-use crate::policy::Stop;
-use crate::protocol::admin::{AdminChannel, AdminInheritance, AdminMarker, Fact, FromAdmin};
-use crate::protocol::channel::Received;
+use crate::protocol::admin::{AdminInheritance, AdminMarker, FromAdmin};
 use crate::protocol::inheritance::ProcessRole;
 use crate::sys::{listener, spawn};
 use crate::worker;
@@ -122,28 +121,19 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
         vec![(listener, ListenerUse::App)],
         vec![address.clone()],
         async |worker, incoming| {
-            let view = Rc::new(RefCell::new(View::new(master, channel.clone(), &address)));
             let readable = channel.watch()?;
-            hear(&channel, &readable, &view, &handle).await?;
+            let view = View::new(master, channel.clone(), address.clone(), handle.clone());
+            let view = Rc::new(RefCell::new(view));
+            while !view.borrow().is_complete() {
+                hear(&readable, &view).await?;
+            }
             channel.send(FromAdmin::Ready)?;
-            let (later, address) = (Rc::clone(&view), address.clone());
-            spawn_local(async move {
-                loop {
-                    // It ends the process if there is nothing more to hear.
-                    if let Err(error) = hear(&channel, &readable, &later, &handle).await {
-                        tracing::error!(
-                            %address,
-                            %error,
-                            "the admin process does not understand the master"
-                        );
-                        std::process::exit(1);
-                    }
-                }
-            });
+            let later = Rc::clone(&view);
+            spawn_local(async move { while hear(&readable, &later).await.is_ok() {} });
             spawn_local(comment(Rc::clone(&view)));
             let server = Server::new(http, worker.stats().clone());
             let endpoint = server.endpoint(service_fn(move |request| {
-                routes::respond(Rc::clone(&view), request)
+                routes::respond(Rc::clone(&view), request.into_parts().0)
             }));
             let connections = Connections {
                 incoming,
@@ -163,27 +153,10 @@ async fn comment(view: Rc<RefCell<View>>) {
     }
 }
 
-/// Hears facts until one of them completes what the process knows.
-async fn hear(
-    channel: &AdminChannel,
-    readable: &AsyncFd<Arc<OwnedFd>>,
-    view: &RefCell<View>,
-    handle: &Handle,
-) -> Result<(), BoxError> {
-    loop {
-        match channel.hear()? {
-            Received::Message((Fact::Leave, _)) => handle.stop(Stop::Drain)?,
-            Received::Message((Fact::Ping, _)) => channel.send(FromAdmin::Alive)?,
-            Received::Message((fact, fd)) => {
-                let is_view = fact == Fact::View;
-                view.borrow_mut().apply(fact, fd)?;
-                if is_view {
-                    return Ok(());
-                }
-            }
-            Received::Nothing => readable.readable().await?.clear_ready(),
-            // The master has ended.
-            Received::End => std::process::exit(0),
-        }
-    }
+/// Waits for what the master tells, and hears it.
+async fn hear(readable: &AsyncFd<Arc<OwnedFd>>, view: &RefCell<View>) -> io::Result<()> {
+    let mut ready = readable.readable().await?;
+    view.borrow_mut().hear();
+    ready.clear_ready();
+    Ok(())
 }

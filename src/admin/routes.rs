@@ -10,6 +10,7 @@ use http::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, ORIGIN,
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
+use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
@@ -21,7 +22,7 @@ use crate::admin::view::{Readiness, View};
 use crate::admin::{live, page};
 use crate::error::BoxError;
 use crate::handle::Command;
-use crate::http::{Request, Response};
+use crate::http::Response;
 use crate::id::{MAX_WORKERS, Slot};
 use crate::policy::Stop;
 use crate::status::Operation;
@@ -64,28 +65,31 @@ by POST, on a Unix address:
 
 type Reply = Response<Page>;
 
-pub(super) async fn respond(view: Rc<RefCell<View>>, request: Request) -> Result<Reply, BoxError> {
-    let (path, is_read) = (request.uri().path(), is_read(request.uri().path()));
-    let takes_commands = view.borrow().takes_commands;
-    Ok(match (request.method(), command(request.uri())) {
+/// The response to a request with this head.
+pub(super) async fn respond(view: Rc<RefCell<View>>, head: Parts) -> Result<Reply, BoxError> {
+    let (path, is_read) = (head.uri.path(), is_read(head.uri.path()));
+    // Another process may have told the client what this one has not heard yet.
+    view.borrow_mut().hear();
+    let takes_commands = view.borrow().takes_commands();
+    Ok(match (&head.method, command(&head.uri)) {
         // A browser sends it. So no page of another site gives commands through a forwarded port.
-        (&Method::POST, _) if request.headers().contains_key(ORIGIN) => {
+        (&Method::POST, _) if head.headers.contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "a web page may give no commands\n")
         }
         (&(Method::GET | Method::HEAD), _) if is_read => {
             match path.strip_prefix(OPERATIONS).map(str::parse) {
-                Some(Ok(number)) => operation(&view, number, wait(request.uri()), None).await,
+                Some(Ok(number)) => operation(&view, number, wait(&head.uri), None).await,
                 Some(Err(_)) => no_such_path(),
                 None => {
                     if path == "/metrics" {
                         look(&view).await;
                     }
-                    read(&view, &request)
+                    read(&view, &head)
                 }
             }
         }
         (&Method::POST, Some(Ok(command))) if takes_commands => {
-            give(&view, command, wait(request.uri())).await
+            give(&view, command, wait(&head.uri)).await
         }
         (&Method::POST, Some(Err(why))) if takes_commands => {
             text(StatusCode::BAD_REQUEST, why + "\n")
@@ -125,28 +129,28 @@ async fn look(view: &RefCell<View>) {
     }
 }
 
-fn read(view: &Rc<RefCell<View>>, request: &Request) -> Reply {
-    match request.uri().path() {
-        "/live" => stream(live::join(view, last_notice(request))),
+fn read(view: &Rc<RefCell<View>>, head: &Parts) -> Reply {
+    match head.uri.path() {
+        "/live" => stream(live::join(view, last_notice(head))),
         "/" => page(),
-        path => read_once(&mut view.borrow_mut(), path, request),
+        path => read_once(&mut view.borrow_mut(), path, head),
     }
 }
 
-fn read_once(view: &mut View, path: &str, request: &Request) -> Reply {
+fn read_once(view: &mut View, path: &str, head: &Parts) -> Reply {
     match path {
         "/livez" => text(StatusCode::OK, "live\n"),
         "/readyz" => ready(view.readiness()),
         "/status" => status(view),
         "/metrics" => {
-            let format = Format::accepted(request.headers().get(ACCEPT));
+            let format = Format::accepted(head.headers.get(ACCEPT));
             typed(
                 StatusCode::OK,
                 format.media_type(),
                 metrics::page(view, format),
             )
         }
-        "/events" => stream(view.listen(last_notice(request))),
+        "/events" => stream(view.listen(last_notice(head))),
         _ => no_such_path(),
     }
 }
@@ -221,10 +225,10 @@ fn page() -> Reply {
 
 /// The number of the last notice that the client has: the header is that of a browser, which cannot
 /// send it with the first request of a stream, so the page has a parameter.
-fn last_notice(request: &Request) -> u64 {
-    let header = request.headers().get("last-event-id");
+fn last_notice(head: &Parts) -> u64 {
+    let header = head.headers.get("last-event-id");
     let header = header.and_then(|id| id.to_str().ok());
-    let mut parameters = parameters(request.uri()).filter_map(|it| it.strip_prefix("after="));
+    let mut parameters = parameters(&head.uri).filter_map(|it| it.strip_prefix("after="));
     let last = header.or_else(|| parameters.next());
     last.and_then(|it| it.parse().ok()).unwrap_or(0)
 }
@@ -367,8 +371,30 @@ fn head(response: &mut Reply, media_type: &'static str) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use http_body_util::BodyExt;
+    use std::os::fd::AsFd;
+
     use super::*;
-    use crate::admin::metrics::tests::view;
+    use crate::admin::metrics::tests::{told, view, view_by};
+    use crate::policy::ServerState;
+    use crate::protocol::admin::{AdminChannel, Fact};
+
+    /// Another admin process of the server has told its client of it already.
+    #[tokio::test]
+    async fn a_response_has_all_that_the_master_has_told() {
+        let (master, channel) = AdminChannel::pair().expect("a pair");
+        let (view, _stats) = view_by(channel, ServerState::Reloading);
+        let serving = told(ServerState::Serving);
+        let sent = master.tell(&Fact::View, Some(serving.as_fd()));
+        sent.expect("room");
+        let request = http::Request::get("/status").body(());
+        let (head, ()) = request.expect("a request").into_parts();
+        let response = respond(Rc::new(RefCell::new(view)), head).await;
+        let body = response.expect("a response").into_body().collect().await;
+        let body = body.expect("it is whole").to_bytes();
+        let status: Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(status["state"], "serving");
+    }
 
     #[test]
     fn the_guide_names_each_field_of_the_status() {

@@ -15,12 +15,13 @@ use tokio::sync::futures::OwnedNotified;
 use crate::address::Address;
 use crate::admin::events::{self, Listeners, event};
 use crate::admin::live::Live;
-use crate::handle::Command;
+use crate::handle::{Command, Handle};
 use crate::hooks::WorkerInfo;
 use crate::policy::{ServerState, Stop, WorkerState};
 use crate::protocol::admin::{
     AcceptQueue, AdminChannel, Fact, FromAdmin, NOTICES_MAX, NumberedNotice, ServerView,
 };
+use crate::protocol::channel::Received;
 use crate::protocol::own_metrics;
 use crate::protocol::scoreboard::PageView;
 use crate::stats::Sum;
@@ -47,8 +48,10 @@ pub(super) struct View {
     /// Wakes those who wait for an operation.
     changed: Arc<Notify>,
     channel: AdminChannel,
-    /// Whether only the user of the master and root can connect.
-    pub(super) takes_commands: bool,
+    /// What this process serves.
+    address: Address,
+    /// Ends this process.
+    handle: Handle,
     pub(super) cpu_seconds: Highest,
     pub(super) own_refused: Highest,
 }
@@ -106,11 +109,17 @@ pub(super) enum Readiness {
 }
 
 impl View {
-    pub(super) fn new(master: Pid, channel: AdminChannel, address: &Address) -> Self {
+    pub(super) fn new(
+        master: Pid,
+        channel: AdminChannel,
+        address: Address,
+        handle: Handle,
+    ) -> Self {
         Self {
             master,
             channel,
-            takes_commands: matches!(address, Address::Unix(_)),
+            address,
+            handle,
             server: None,
             views: 0,
             counts: Counts::new(),
@@ -124,6 +133,39 @@ impl View {
             changed: Arc::default(),
             cpu_seconds: Highest::default(),
             own_refused: Highest::default(),
+        }
+    }
+
+    /// Whether only the user of the master and root can connect.
+    pub(super) fn takes_commands(&self) -> bool {
+        matches!(self.address, Address::Unix(_))
+    }
+
+    /// Whether the master has told what the process has to know before it responds.
+    pub(super) fn is_complete(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// Hears all that the master has told. Ends the process if the master has ended, or is not
+    /// understood.
+    pub(super) fn hear(&mut self) {
+        if let Err(error) = self.try_hear() {
+            let address = &self.address;
+            tracing::error!(%address, %error, "the admin process does not understand the master");
+            std::process::exit(1);
+        }
+    }
+
+    fn try_hear(&mut self) -> io::Result<()> {
+        loop {
+            match self.channel.hear()? {
+                Received::Message((Fact::Leave, _)) => self.handle.stop(Stop::Drain)?,
+                Received::Message((Fact::Ping, _)) => self.channel.send(FromAdmin::Alive)?,
+                Received::Message((fact, fd)) => self.apply(fact, fd)?,
+                Received::Nothing => return Ok(()),
+                // The master has ended.
+                Received::End => std::process::exit(0),
+            }
         }
     }
 

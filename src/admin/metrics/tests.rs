@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use nix::unistd::Pid;
 
 use super::*;
-use crate::handle::Command;
+use crate::handle::{Command, Handle};
 use crate::hooks::{Notice, WorkerExit, WorkerInfo};
 use crate::id::Generation;
 use crate::policy::WorkerState;
@@ -21,26 +21,36 @@ pub(in crate::admin) fn view() -> (View, WorkerStats) {
 }
 
 fn view_in(state: ServerState) -> (View, WorkerStats) {
-    let (channel, _) = AdminChannel::pair().expect("a pair");
+    let (_, channel) = AdminChannel::pair().expect("a pair");
+    view_by(channel, state)
+}
+
+/// The same of a process that has this channel.
+pub(in crate::admin) fn view_by(channel: AdminChannel, state: ServerState) -> (View, WorkerStats) {
     let address = "127.0.0.1:9180".parse().expect("an address");
-    let mut view = View::new(Pid::this(), channel, &address);
+    let (handle, _commands) = Handle::pair().expect("a pair");
+    let mut view = View::new(Pid::this(), channel, address, handle);
     let ended = Scoreboard::new().and_then(|board| board.copy());
     let ended = ended.expect("memory").read_only();
     let ended = ended.expect("/proc is there");
     view.apply(Fact::Ended, Some(ended)).expect("a page");
-    let worker = WorkerInfo::new(Slot(1), Generation(7), std::process::id());
+    let worker = worker();
     let page = Page::new().expect("memory");
     let stats = join(page.share()).expect("the same layout");
     let readable = page.read_only().expect("/proc is there");
     view.apply(Fact::Worker(worker), Some(readable))
         .expect("a page");
-    view.apply(Fact::View, Some(told(state, worker)))
-        .expect("a view");
+    view.apply(Fact::View, Some(told(state))).expect("a view");
     (view, stats)
 }
 
+fn worker() -> WorkerInfo {
+    WorkerInfo::new(Slot(1), Generation(7), std::process::id())
+}
+
 /// What the master tells of a server in this state.
-fn told(state: ServerState, worker: WorkerInfo) -> OwnedFd {
+pub(in crate::admin) fn told(state: ServerState) -> OwnedFd {
+    let worker = worker();
     let history = history(worker);
     let slot = |slot, workers| SlotStatus {
         slot: Slot(slot),
@@ -143,8 +153,7 @@ fn counts_do_not_fall_and_are_not_added_twice() {
     let anew = page.read_only().expect("/proc is there");
     view.apply(Fact::Ended, Some(anew)).expect("a page");
     assert_eq!(requests(&view), 3);
-    let worker = WorkerInfo::new(Slot(1), Generation(8), std::process::id());
-    let server = told(ServerState::Serving, worker);
+    let server = told(ServerState::Serving);
     view.apply(Fact::View, Some(server)).expect("a view");
     assert_eq!(requests(&view), 4);
 }
