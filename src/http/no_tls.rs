@@ -33,6 +33,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(crate) fn read_contents(&self, _contents: &[u8]) -> Result<ReadFiles, Error> {
+        match *self {}
+    }
+
     pub(crate) fn use_files(&mut self, _files: &[u8]) {
         match *self {}
     }

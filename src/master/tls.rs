@@ -60,7 +60,7 @@ impl Secrets {
         let (files, ends) = match read {
             Ok((read, ends)) => (Some(read), ends),
             Err(_) => {
-                let ends = files.as_ref().and_then(|files| ends(tls.clone(), files));
+                let ends = files.as_ref().and_then(|files| ends(&tls, files));
                 (files, ends.unwrap_or_default())
             }
         };
@@ -147,10 +147,10 @@ fn read(tls: &Tls) -> Result<(OwnedFd, Vec<(String, u64)>), Error> {
 }
 
 /// When the certificates end that the image before has read; `None` if it encodes them otherwise.
-fn ends(mut tls: Tls, files: &OwnedFd) -> Option<Vec<(String, u64)>> {
+fn ends(tls: &Tls, files: &OwnedFd) -> Option<Vec<(String, u64)>> {
     let files = files.try_clone().ok()?;
-    tls.use_files(&memory::contents(&files.into()).ok()?);
-    Some(tls.read_files().ok()?.ends)
+    let contents = memory::contents(&files.into()).ok()?;
+    Some(tls.read_contents(&contents).ok()?.ends)
 }
 
 fn fresh_keys() -> std::io::Result<TicketKeys> {

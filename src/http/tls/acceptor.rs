@@ -45,6 +45,13 @@ impl Tls {
         })
     }
 
+    /// The same with contents that were read before.
+    pub(crate) fn read_contents(&self, contents: &[u8]) -> Result<ReadFiles, Error> {
+        let mut tls = self.clone();
+        tls.use_files(contents);
+        tls.read_files()
+    }
+
     /// Reads all files and makes the acceptor. `http` decides which protocols the server offers,
     /// `keys` returns the current keys of tickets, and handshakes are counted in `stats`.
     pub(crate) fn acceptor(
