@@ -24,7 +24,7 @@ use crate::address::Address;
 use crate::codec::record;
 use crate::error::{Error, chain};
 use crate::handle::Command;
-use crate::hooks::WorkerInfo;
+use crate::hooks::{WorkerExit, WorkerInfo};
 use crate::master::Master;
 use crate::master::admin::address::{AdminAddress, DetachedAddress};
 use crate::master::admin::process::{AdminProcess, Stage};
@@ -209,10 +209,11 @@ impl Admin {
     pub(in crate::master) fn on_ended(
         &mut self,
         pid: Pid,
+        status: WorkerExit,
         now: Time,
     ) -> Option<Vec<(u64, Command)>> {
         let mut addresses = self.addresses.iter_mut();
-        addresses.find_map(|address| address.on_ended(pid, now))
+        addresses.find_map(|address| address.on_ended(pid, status, now))
     }
 
     /// The channels, for poll(2).
@@ -328,10 +329,10 @@ impl Master {
     }
 
     /// Whether a process that has ended was an admin process. The master acts on what it sent.
-    pub(super) fn on_admin_ended(&mut self, pid: Pid) -> bool {
+    pub(super) fn on_admin_ended(&mut self, pid: Pid, status: WorkerExit) -> bool {
         let now = self.clock.now();
         let admin = self.observers.admin.as_mut();
-        let commands = admin.and_then(|admin| admin.on_ended(pid, now));
+        let commands = admin.and_then(|admin| admin.on_ended(pid, status, now));
         let is_admin = commands.is_some();
         self.apply_commands_of_operators(commands.unwrap_or_default());
         is_admin

@@ -241,22 +241,34 @@ impl AdminKeeper {
         self.leaving.push(Leaving { id, deadline });
     }
 
-    /// A process serves or is to serve, unless the server has ended. No process is in two places.
-    fn is_sound(&self) -> bool {
-        let held = self.holder.map(|holder| holder.id);
+    /// The processes that are not to leave: the one that serves, and the one that starts.
+    fn staying(&self) -> impl Iterator<Item = AdminId> {
         let starting = match self.successor {
             Successor::Starting { id, .. } => Some(id),
             _ => None,
         };
+        self.holder
+            .map(|holder| holder.id)
+            .into_iter()
+            .chain(starting)
+    }
+
+    /// Whether the process has not been asked to leave.
+    pub(crate) fn stays(&self, id: AdminId) -> bool {
+        self.staying().any(|staying| staying == id)
+    }
+
+    /// A process serves or is to serve, unless the server has ended. No process is in two places.
+    fn is_sound(&self) -> bool {
         let leaving = self.leaving.iter().map(|process| process.id);
-        let mut all: Vec<_> = leaving.chain(held).chain(starting).collect();
+        let mut all: Vec<_> = leaving.chain(self.staying()).collect();
         let processes = all.len();
         all.sort_unstable();
         all.dedup();
         let none_twice = all.len() == processes && all.last() <= Some(&self.last);
         match self.successor {
-            Successor::None => none_twice && held.is_some(),
-            Successor::Never => none_twice && held.is_none(),
+            Successor::None => none_twice && self.holder.is_some(),
+            Successor::Never => none_twice && self.holder.is_none(),
             Successor::Due(_) | Successor::Starting { .. } => none_twice,
         }
     }

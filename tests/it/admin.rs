@@ -265,7 +265,11 @@ fn it_comes_back_when_it_is_killed_and_no_request_is_lost() {
         assert_eq!(watched.status()["history"]["worker_exits"]["signal"], 0);
     }
     watched.server.signal(Signal::SIGTERM);
-    assert_eq!(watched.server.end().code, Some(0));
+    let ended = watched.server.end();
+    assert_eq!(ended.code, Some(0));
+    // Not the process that left at the end.
+    let told = ended.log.matches("an admin process has ended").count();
+    assert_eq!(told, 3, "{}", ended.log);
 }
 
 fn it_is_told_late_of_a_command_if_the_master_has_no_free_descriptor() {

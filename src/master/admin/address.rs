@@ -14,6 +14,7 @@ use crate::address::Address;
 use crate::codec::record;
 use crate::error::{Error, chain};
 use crate::handle::Command;
+use crate::hooks::WorkerExit;
 use crate::master::admin::listener::AdminListener;
 use crate::master::admin::process::{AdminProcess, Ping, Stage};
 use crate::master::listeners::bind_error;
@@ -112,9 +113,19 @@ impl AdminAddress {
 
     /// The admin process with this pid has ended. Returns the commands that it sent before, and
     /// that were not received.
-    pub(super) fn on_ended(&mut self, pid: Pid, now: Time) -> Option<Vec<(u64, Command)>> {
+    pub(super) fn on_ended(
+        &mut self,
+        pid: Pid,
+        status: WorkerExit,
+        now: Time,
+    ) -> Option<Vec<(u64, Command)>> {
         let mut processes = self.processes.iter();
         let (&id, _) = processes.find(|(_, process)| process.pid == pid)?;
+        if self.keeper.stays(id) {
+            let address = &self.listener.address;
+            let what = "an admin process has ended; another one starts";
+            tracing::warn!(%pid, %address, %status, "{what}");
+        }
         let process = self.processes.remove(&id)?;
         let commands = self.taken(process.final_commands());
         // It may run as another user, who may have sent a descriptor whose close(2) blocks.
@@ -253,7 +264,7 @@ mod tests {
             let heard = address.exchange(Time::ZERO);
             assert_eq!(heard.commands.len(), taken, "{asked}");
             give().expect("room");
-            let sent_before = address.on_ended(Pid::this(), Time::ZERO);
+            let sent_before = address.on_ended(Pid::this(), WorkerExit::Unknown, Time::ZERO);
             assert_eq!(sent_before.map(|it| it.len()), Some(taken), "{asked}");
         }
     }

@@ -22,7 +22,7 @@ impl Master {
                 return Some(worker);
             }
             let taken = reap::take(pid);
-            if self.on_admin_ended(pid) {
+            if self.on_admin_ended(pid, taken.unwrap_or(WorkerExit::Unknown)) {
                 continue;
             }
             match taken {
@@ -34,7 +34,7 @@ impl Master {
         }
         let admin = self.observers.admin.as_ref();
         if let Some(pid) = admin.and_then(Admin::reaped_elsewhere) {
-            self.on_admin_ended(pid);
+            self.on_admin_ended(pid, WorkerExit::Unknown);
         }
         self.workers.reaped_elsewhere()
     }
