@@ -1,6 +1,6 @@
 //! The request line, for the log.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use http::uri::{Authority, PathAndQuery};
 use http::{Method, Request};
@@ -48,13 +48,19 @@ impl RequestLine {
     }
 }
 
+/// What is not visible ASCII is escaped, as the client should have done (RFC 3986 2.1): people read
+/// logs in a terminal, and U+009B begins a command to it.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("-"),
-            Self::Path(path) => path.fmt(f),
-            Self::Authority(authority) => authority.fmt(f),
-        }
+        let text = match self {
+            Self::Unknown => "-".to_owned(),
+            Self::Path(path) => path.to_string(),
+            Self::Authority(authority) => authority.to_string(),
+        };
+        text.bytes().try_for_each(|byte| match byte {
+            b'!'..=b'~' => f.write_char(byte.into()),
+            other => write!(f, "%{other:02X}"),
+        })
     }
 }
 
@@ -79,6 +85,13 @@ mod tests {
             let line = RequestLine::of(&request.expect("a request"));
             assert_eq!(said(&line), format!("{method} {target}"));
         }
+    }
+
+    #[test]
+    fn a_target_is_no_command_to_a_terminal() {
+        let head = "GET /\u{9b}2J?\u{e4}\u{202e} HTTP/1.1\r\n";
+        let line = RequestLine::of_head(head.as_bytes());
+        assert_eq!(said(&line), "GET /%C2%9B2J?%C3%A4%E2%80%AE");
     }
 
     #[test]
