@@ -1,5 +1,6 @@
 //! Finds the file that a request is for, in the cache or in the file system.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
+use percent_encoding::percent_decode_str;
 
 use super::beneath::{Beneath, Opened, Reach};
 #[cfg(feature = "compression")]
@@ -130,7 +132,8 @@ impl Lookup {
 
     pub(super) fn resolve(&self, head: &Parts, reach: Reach) -> io::Result<Resolved> {
         let Some(target) = Target::of(&head.uri) else {
-            return self.missing(head, &[], reach);
+            let path: Cow<'_, [u8]> = percent_decode_str(head.uri.path()).into();
+            return self.missing(head, &path, reach);
         };
         let path = target.path();
         let found = match target.names_directory() {

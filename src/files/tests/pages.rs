@@ -84,6 +84,9 @@ async fn a_browser_gets_the_page_of_an_app_and_a_script_gets_404() {
     assert_eq!(script.status(), 404);
     assert_eq!(header(&script, VARY), "");
     assert_eq!(ask("/users/7", "application/json").await.status(), 404);
+    for hidden in ["/.env", "/%2eenv", "/a/..", "/b.js%00"] {
+        assert_eq!(ask(hidden, BROWSER).await.status(), 404, "{hidden}");
+    }
 }
 
 /// A shared cache must not give one to who asks for the other.
