@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::hash::Hasher;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{
     ETAG, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
@@ -22,7 +22,9 @@ pub(super) struct Validators {
     /// What is sent.
     etag: HeaderValue,
     strength: Strength,
-    /// In seconds since 1970, and as it is sent. `None` for a time that no HTTP date can express.
+    /// In seconds since 1970, and as it is sent. `None` for a time that no HTTP date can express,
+    /// and for one in the future, which must not be sent (RFC 9110 8.8.2.1): a client that has it
+    /// would keep this version when the next one has a right time.
     modified: Option<(u64, HeaderValue)>,
 }
 
@@ -62,7 +64,7 @@ impl Validators {
             Strength::Weak => HeaderValue::try_from(format!("W/{tag}")),
         };
         let modified = u64::try_from(seconds).ok();
-        let modified = modified.filter(|&seconds| seconds < DATES_END);
+        let modified = modified.filter(|&seconds| seconds < DATES_END && seconds <= now());
         Self {
             tag,
             etag: etag.expect("letters, digits and dots"),
@@ -172,6 +174,12 @@ fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = std::hash::SipHasher::new();
     hasher.write(bytes);
     hasher.finish()
+}
+
+/// In seconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
 }
 
 /// An HTTP date in seconds since 1970.

@@ -79,6 +79,24 @@ async fn a_file_from_before_1970_is_served_without_a_date() {
     }
 }
 
+/// As an archive of a machine with a wrong clock may leave it. The client has another version, of a
+/// later time still.
+#[tokio::test]
+async fn a_file_from_the_future_is_served_without_a_date() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let file = File::options().write(true).open(world.path("a")).unwrap();
+    let hour = Duration::from_secs(60 * 60);
+    file.set_modified(SystemTime::now() + hour).unwrap();
+    let response = world.get("/a").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(header(&response, LAST_MODIFIED), "");
+    let same = Request::get("/a").header(IF_NONE_MATCH, header(&response, ETAG));
+    assert_eq!(world.send(same).await.status(), 304);
+    let later = httpdate::fmt_http_date(SystemTime::now() + 2 * hour);
+    let dated = Request::get("/a").header(IF_MODIFIED_SINCE, later);
+    assert_eq!(world.send(dated).await.status(), 200);
+}
+
 /// The dates that clients send are theirs to choose.
 #[tokio::test]
 async fn a_date_that_is_none_is_ignored() {
