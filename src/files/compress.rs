@@ -77,7 +77,6 @@ impl Compressed {
         if let Some(known) = self.cache.get(&key) {
             return Ok(known);
         }
-        let bytes = read()?;
         let is_one_more = self
             .running
             .fetch_update(Relaxed, Relaxed, |running| {
@@ -87,10 +86,11 @@ impl Compressed {
         if !is_one_more {
             return Ok(None);
         }
-        let compressed = encode(&bytes, encoding);
+        // Read only now: many threads with a whole file each would need much memory.
+        let compressed = read().and_then(|bytes| Ok((bytes.len(), encode(&bytes, encoding)?)));
         self.running.fetch_sub(1, Relaxed);
-        let compressed = compressed?;
-        let is_shorter = compressed.len() < bytes.len();
+        let (length, compressed) = compressed?;
+        let is_shorter = compressed.len() < length;
         let version = is_shorter.then(|| Arc::new(plain.compressed(compressed, encoding)));
         self.cache.insert(key, version.clone());
         Ok(version)
@@ -144,4 +144,32 @@ fn encode(bytes: &[u8], encoding: Encoding) -> io::Result<Vec<u8>> {
         }
     }
     Ok(compressed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::files::beneath::Reach;
+    use crate::files::rules::Rules;
+
+    #[test]
+    fn a_file_is_read_when_it_is_its_turn_and_not_before() {
+        let file = tempfile::tempfile().expect("a file");
+        let metadata = file.metadata().expect("it is open");
+        let (path, rules) = (Path::new("a.txt"), Rules::default());
+        let plain = Version::of(&file, &metadata, path, &rules, Reach::Disk).expect("a file");
+        let compressed = Compressed::new(1 << 20);
+        for busy in [0, AT_ONCE] {
+            compressed.running.store(busy, Relaxed);
+            let mut is_read = false;
+            let found = compressed.of(&plain, Encoding::Gzip, || {
+                is_read = true;
+                Err(io::ErrorKind::WouldBlock.into())
+            });
+            assert_eq!((is_read, found.is_err()), (busy == 0, busy == 0), "{busy}");
+            assert_eq!(compressed.running.load(Relaxed), busy);
+        }
+    }
 }
