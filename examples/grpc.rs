@@ -48,7 +48,8 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
     unit.checked_mul(number)
 }
 
-/// Ends a call at its deadline, also if the client does not reset it.
+/// Ends a call at its deadline, also if the client does not reset it. A stream that has begun by
+/// then goes on.
 async fn deadline(request: Request, next: Next) -> Response {
     let Some(timeout) = timeout(request.headers()) else {
         return next.run(request).await;
