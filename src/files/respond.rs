@@ -16,6 +16,7 @@ use super::beneath::Reach;
 use super::body::FileBody;
 use super::budget::Permit;
 use super::cors::Asked;
+use super::encoding::Encoding;
 use super::lookup::{Chosen, Lookup, Resolved};
 use super::path::Target;
 use super::range::Range;
@@ -272,7 +273,9 @@ fn write_file(
         return (length, body);
     }
     headers.insert(CONTENT_TYPE, chosen.plain.content_type.clone());
-    if status != StatusCode::NOT_FOUND {
+    // A range is one of a file, and what the server has compressed itself is no file.
+    let is_file = chosen.encoding.is_none() || Encoding::of_name(chosen.name.as_slice()).is_some();
+    if status != StatusCode::NOT_FOUND && is_file {
         headers.insert(ACCEPT_RANGES, BYTES);
     }
     if let Some(encoding) = chosen.encoding {
