@@ -88,7 +88,7 @@ impl Lookup {
         let mut headers = std::mem::take(&mut head.headers);
         headers.clear();
         let mut response = draft.write(headers, &head.method);
-        rules::write(&fields, response.headers_mut());
+        rules::write(&fields, response.status(), response.headers_mut());
         if let Some(asked) = asked {
             asked.write(response.headers_mut());
         }
@@ -213,7 +213,7 @@ impl Draft {
         let (length, body) = match kind {
             Kind::File { chosen, content } => {
                 let written = write_file(&mut headers, status, &chosen, content);
-                rules::write(&chosen.plain.fields, &mut headers);
+                rules::write(&chosen.plain.fields, status, &mut headers);
                 written
             }
             Kind::Moved(place) => {

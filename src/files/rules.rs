@@ -7,7 +7,7 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
     DATE, ETAG, LAST_MODIFIED, LOCATION, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY,
 };
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::hashed::has_hash;
 
@@ -42,7 +42,8 @@ const FIXED: [HeaderName; 13] = [
 /// the whole path.
 ///
 /// The path is that of the file in the directory. A response without a file, such as a plain 404,
-/// has the path of its request.
+/// has the path of its request. An error (4xx, 5xx) gets `cache-control` only if that says
+/// `no-store` or `no-cache`: a missing file may come, and no cache should keep its 404 until then.
 ///
 /// ```
 /// use prefork_server::files::{Files, HeaderRule};
@@ -183,10 +184,25 @@ impl Rules {
     }
 }
 
-pub(super) fn write(fields: &[(HeaderName, HeaderValue)], headers: &mut HeaderMap) {
+/// Adds the fields to the head of a response.
+pub(super) fn write(
+    fields: &[(HeaderName, HeaderValue)],
+    status: StatusCode,
+    headers: &mut HeaderMap,
+) {
+    let is_error = status.is_client_error() || status.is_server_error();
     for (name, value) in fields {
-        headers.insert(name, value.clone());
+        if !is_error || *name != CACHE_CONTROL || forbids_use(value) {
+            headers.insert(name, value.clone());
+        }
     }
+}
+
+/// Whether a cache must ask before it uses the response, or may not store it (RFC 9111 5.2.2).
+fn forbids_use(cache_control: &HeaderValue) -> bool {
+    let value = cache_control.to_str().unwrap_or_default();
+    let value = value.to_ascii_lowercase();
+    value.contains("no-cache") || value.contains("no-store")
 }
 
 #[cfg(test)]

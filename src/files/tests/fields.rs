@@ -71,6 +71,37 @@ async fn a_field_is_added_where_its_pattern_matches() {
     assert_eq!(field(&world.send(Request::post("/a.bin")).await), "DENY");
 }
 
+/// A script that is asked for before it is there would be missing for a year.
+#[tokio::test]
+async fn no_cache_is_told_to_keep_an_error() {
+    let long = "Cache-Control: max-age=31536000, immutable";
+    let rules = [
+        format!("**: {long}"),
+        "private/**: Cache-Control: No-Store".to_owned(),
+    ];
+    for not_found in [false, true] {
+        let files: &[(&str, &[u8])] = &[("a.js", b"code"), ("404.html", b"none")];
+        let world = World::with(files, |files| {
+            let rules = rules.iter().map(|rule| rule.parse().expect("a rule"));
+            let files = rules.fold(files, Files::header);
+            match not_found {
+                true => files.not_found_page("404.html"),
+                false => files,
+            }
+        });
+        let cache = |response: &Response<Bytes>| header(response, CACHE_CONTROL).to_owned();
+        let script = world.get("/a.js").await;
+        assert_eq!(cache(&script), "max-age=31536000, immutable");
+        let missing = world.get("/b.js").await;
+        assert_eq!((missing.status().as_u16(), &*cache(&missing)), (404, ""));
+        let refused = world.send(Request::post("/a.js")).await;
+        assert_eq!((refused.status().as_u16(), &*cache(&refused)), (405, ""));
+        if !not_found {
+            assert_eq!(cache(&world.get("/private/b").await), "No-Store");
+        }
+    }
+}
+
 /// A question of a browser before a request of a script.
 fn question(origin: &str) -> Builder {
     let question = Request::options("/a").header(ORIGIN, origin);
