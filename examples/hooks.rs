@@ -2,6 +2,9 @@
 //! `cargo run --example hooks`
 //!
 //! Kill a worker (`kill -9 PID`) or reload (`kill -HUP PID` of the master) and read the output.
+//!
+//! A server should write to its log instead: `println!` waits for the reader of standard output and
+//! panics when it has left, and a hook that panics ends the master.
 
 use prefork_server::{
     Address, BoxError, Exit, Generation, Hooks, Notice, Prefork, Response, Slot, WorkerCommand,
