@@ -38,6 +38,9 @@ const PART_MAX: u64 = 1024 * 1024;
 ///
 /// The body reads the file in pieces of at most 64 KiB, or the server sends it by
 /// [sendfile(2)](FileBody::sendfile). A thread of the runtime's blocking pool waits for the disk.
+/// The next piece is read when the one before is dropped. So who keeps pieces has to copy them, or
+/// waits without end: a test that collects the body, and tower-http's `CompressionLayer` around a
+/// service whose bodies these are.
 ///
 /// Default: an empty body.
 ///
@@ -130,6 +133,12 @@ impl FileBody {
             reading.may_be_sent = true;
         }
         self
+    }
+
+    /// Whether its pieces have to be dropped before it goes on.
+    #[cfg(feature = "tower")]
+    pub(super) fn is_lent(&self) -> bool {
+        matches!(self.0, Content::File(_))
     }
 
     /// A part of a file that the worker has open.

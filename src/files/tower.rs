@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::body::FileBody;
 use super::service::{FileService, FilesFuture};
+use crate::http::Piece;
 
 /// A [`FileService`] for a router of axum, and for everything else that takes tower services. The
 /// cache is that of the `FileService`. Files are read, and do not leave by sendfile(2): routers
@@ -71,7 +72,7 @@ impl Future for TowerFilesFuture {
     }
 }
 
-/// A [`FileBody`] as bytes.
+/// A [`FileBody`] as bytes, which layers may keep. Those of a file of more than 64 KiB are copied.
 #[derive(Debug, Default)]
 pub struct FileBytes(FileBody);
 
@@ -83,8 +84,15 @@ impl Body for FileBytes {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        // A file is read on when the piece before is dropped. A layer that compresses drops it when
+        // it has the next one, and one that collects the body never.
+        let is_lent = self.0.is_lent();
         let polled = Pin::new(&mut self.0).poll_frame(cx);
-        polled.map_ok(|frame| frame.map_data(Bytes::from))
+        let bytes = |piece: Piece| match Bytes::from(piece) {
+            piece if is_lent => Bytes::copy_from_slice(&piece),
+            piece => piece,
+        };
+        polled.map_ok(|frame| frame.map_data(bytes))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -93,5 +101,30 @@ impl Body for FileBytes {
 
     fn size_hint(&self) -> SizeHint {
         self.0.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http_body_util::BodyExt;
+    use tokio::time::timeout;
+    use tower_service::Service;
+
+    use super::*;
+    use crate::files::Files;
+
+    #[tokio::test]
+    async fn a_layer_may_keep_all_pieces() {
+        let root = tempfile::tempdir().expect("a directory");
+        let content = vec![b'a'; 200_000];
+        std::fs::write(root.path().join("long"), &content).expect("space");
+        let files = Files::new(root.path()).open().expect("a directory");
+        let request = Request::get("/long").body(()).expect("a request");
+        let Ok(response) = files.into_tower().call(request).await;
+        let collected = timeout(Duration::from_secs(20), response.into_body().collect());
+        let collected = collected.await.expect("each piece comes");
+        assert!(collected.expect("a whole body").to_bytes() == content);
     }
 }
