@@ -156,7 +156,7 @@ fn poll_piece<I: Socket, D: Buf + 'static>(
                 let (file, at) = part.place();
                 let sent = ready!(stream.poll_send_file(cx, file, at, length));
                 if matches!(sent, Ok(0)) {
-                    let error = "the file has become shorter while it was sent";
+                    let error = "the file was changed while it was sent";
                     return Poll::Ready(Err(Failed::Body(error.into())));
                 }
                 sent
