@@ -42,21 +42,22 @@ impl<'a> Target<'a> {
         self.uri.path().ends_with(end).then_some(path)
     }
 
-    /// The address of the same host with another end of the path: `cut` bytes less, and `end`
-    /// instead. The query stays.
+    /// The address with another end of the path: `cut` bytes less, and `end` instead. The query
+    /// stays. It is relative to the address of the request, because a router, or a proxy before the
+    /// server, may have cut the path at its begin.
     pub(super) fn with_end(&self, cut: usize, end: &str) -> Option<HeaderValue> {
-        let path = single_slash(self.uri.path());
-        let path = path.get(..path.len().checked_sub(cut)?)?;
+        let path = self.uri.path();
+        let (_, name) = path.get(..path.len().checked_sub(cut)?)?.rsplit_once('/')?;
+        let directory = if path.ends_with('/') { ".." } else { "." };
         HeaderValue::try_from(match self.uri.query() {
-            Some(query) => format!("{path}{end}?{query}"),
-            None => format!("{path}{end}"),
+            Some(query) => format!("{directory}/{name}{end}?{query}"),
+            None => format!("{directory}/{name}{end}"),
         })
         .ok()
     }
 }
 
-/// The path with one slash at its begin. A redirect to a path is built from it, and
-/// `//evil.example/` would lead to another host.
+/// The path with one slash at its begin, as some clients build it from a folder and a name.
 fn single_slash(path: &str) -> &str {
     let slashes = path.len() - path.trim_start_matches('/').len();
     &path[slashes.saturating_sub(1)..]
@@ -98,11 +99,12 @@ mod tests {
     #[test]
     fn the_redirect_can_not_be_led_to_another_host() {
         for (asked, location) in [
-            ("//evil.example/a", "/evil.example/a/"),
-            ("///a?q=//b", "/a/?q=//b"),
-            ("http://evil.example/a?q", "/a/?q"),
-            ("http://evil.example//a", "/a/"),
-            ("/%5cevil.example", "/%5cevil.example/"),
+            ("//evil.example/a", "./a/"),
+            ("//evil.example", "./evil.example/"),
+            ("///a?q=//b", "./a/?q=//b"),
+            ("http://evil.example/a?q", "./a/?q"),
+            ("/https:evil.example", "./https:evil.example/"),
+            ("/%5cevil.example", "./%5cevil.example/"),
         ] {
             let uri = asked.parse().unwrap();
             let found = Target::of(&uri).and_then(|target| target.with_end(0, "/"));
@@ -112,10 +114,16 @@ mod tests {
 
     #[test]
     fn the_end_of_the_path_is_replaced() {
-        let uri = "/docs/about.html?a=b".parse().unwrap();
-        let target = Target::of(&uri).unwrap();
-        assert_eq!(target.with_end(5, "").unwrap(), "/docs/about?a=b");
-        assert!(target.with_end(50, "").is_none());
+        for (asked, cut, location) in [
+            ("/docs/about.html?a=b", 5, Some("./about?a=b")),
+            ("/docs/index.html", 10, Some("./")),
+            ("/docs/about/", 1, Some("../about")),
+            ("/docs/", 50, None),
+        ] {
+            let uri = asked.parse().unwrap();
+            let found = Target::of(&uri).unwrap().with_end(cut, "");
+            assert_eq!(found, location.map(HeaderValue::from_static), "{asked}");
+        }
     }
 
     #[test]
@@ -160,9 +168,8 @@ mod tests {
             if !target.names_directory()
                 && let Some(location) = target.with_end(0, "/")
             {
-                let location = location.as_bytes();
-                assert!(location.starts_with(b"/") && !location.starts_with(b"//"));
-                assert!(!location.starts_with(b"/\\"));
+                let name = location.as_bytes().strip_prefix(b"./").expect("relative");
+                assert!(!name.starts_with(b"/") && !name.starts_with(b"\\"));
             }
         });
     }

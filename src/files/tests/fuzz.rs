@@ -43,12 +43,15 @@ fn requests() {
         let Some(request) = request(bytes) else {
             return;
         };
+        let asked = request.uri_ref().expect("it has one").path().to_owned();
         let response = runtime.block_on(send(&site, request));
         let contents = files.iter().map(|(_, content)| *content);
         assert_response(&response, contents);
         if response.status() == 308 {
-            // In the client's spelling, such as `/%64/`.
-            let location = http::Uri::try_from(response.headers()[LOCATION].as_bytes());
+            // In the client's spelling, such as `./%64/`.
+            let location = response.headers()[LOCATION].as_bytes();
+            let (folder, _) = asked.rsplit_once('/').expect("a path");
+            let location = http::Uri::try_from([folder.as_bytes(), &location[1..]].concat());
             let location = location.expect("an address");
             let target = Target::of(&location).expect("a path");
             assert_eq!(target.path(), b"d/");

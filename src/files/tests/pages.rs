@@ -27,12 +27,12 @@ async fn a_page_has_one_address() {
         assert_eq!(header(&response, CONTENT_TYPE), "text/html; charset=utf-8");
     }
     for (path, place) in [
-        ("/about.html?a=b", "/about?a=b"),
-        ("/about/", "/about"),
-        ("/index.html", "/"),
-        ("/both/index.html", "/both/"),
-        ("/both", "/both/"),
-        ("/only/", "/only"),
+        ("/about.html?a=b", "./about?a=b"),
+        ("/about/", "../about"),
+        ("/index.html", "./"),
+        ("/both/index.html", "./"),
+        ("/both", "./both/"),
+        ("/only/", "../only"),
     ] {
         let response = world.get(path).await;
         assert_eq!(response.status(), 308, "{path}");
