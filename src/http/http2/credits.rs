@@ -63,7 +63,7 @@ impl Credits {
         self.balance.get() == Balance::Exceeded
     }
 
-    /// A request has come, or a piece of a response was written.
+    /// A request has begun, or a piece of a response was written.
     pub(crate) fn reward_message(&self) {
         self.give(PER_MESSAGE);
     }

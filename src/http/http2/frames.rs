@@ -20,7 +20,7 @@ use crate::http::http2::client_record::ClientRecord;
 use crate::http::http2::client_state::{ClientState, Replay};
 use crate::http::http2::credits::Credits;
 use crate::http::http2::goaway::{GoAway, goaway};
-use crate::http::http2::own_settings::{Begins, OwnSettings, Told};
+use crate::http::http2::own_settings::{Begins, Ends, OwnSettings, Told};
 use crate::http::http2::scan::{
     CONTINUATION, DATA, END_STREAM, FRAME_HEADER, HEADERS, Header, PADDED, RST_STREAM, Scan,
 };
@@ -129,14 +129,9 @@ impl Frames {
         let mut own_settings = self.own_settings.borrow_mut();
         let mut read = self.read.borrow_mut();
         read.read(bytes, ClientState::wants_read, |frame, payload| {
-            let before = self.last_stream.get();
-            self.count(frame);
-            let is_new = self.last_stream.get() > before;
-            let begins = match is_new && !self.goaway.borrow().is_over() {
-                true => Begins::Stream,
-                false => Begins::Nothing,
-            };
-            own_settings.read(frame, begins);
+            let begins = self.begins(frame);
+            let ends = own_settings.read(frame, begins);
+            self.count(frame, begins, ends);
             client.read(frame, payload);
         });
     }
@@ -380,29 +375,39 @@ impl Frames {
         replay.next.is_empty().then_some(frames)
     }
 
-    fn count(&self, frame: &Header) {
+    /// A client opens streams with odd numbers only, each greater than the one before. h2 ignores
+    /// those that follow the acknowledgement of GOAWAY.
+    fn begins(&self, frame: &Header) -> Begins {
+        let is_new = frame.stream % 2 == 1 && frame.stream > self.last_stream.get();
+        if frame.kind != HEADERS || !is_new {
+            return Begins::Nothing;
+        }
+        self.last_stream.set(frame.stream);
+        self.begun_in_round.set(self.begun_in_round.get() + 1);
+        match self.goaway.borrow().is_over() {
+            true => Begins::Nothing,
+            false => Begins::Stream,
+        }
+    }
+
+    fn count(&self, frame: &Header, begins: Begins, ends: Ends) {
         self.unanswered.add();
         self.is_in_head.set(frame.leaves_head_open());
+        let is_last = frame.flags & END_STREAM != 0;
+        let has_bytes = (frame.len > 0 && frame.flags & PADDED == 0) || frame.len > PADDING_MAX;
         match frame.kind {
-            HEADERS => {
-                self.begun_in_round.set(self.begun_in_round.get() + 1);
-                // A client opens streams with odd numbers only. h2 refuses the others.
-                if frame.stream % 2 == 1 {
-                    self.last_stream
-                        .set(self.last_stream.get().max(frame.stream));
-                }
-                self.credits.reward_message();
-            }
+            HEADERS if begins == Begins::Stream => self.credits.reward_message(),
+            HEADERS | DATA if ends == Ends::Upload => {}
             // h2 limits them for each request.
             CONTINUATION => {}
-            // The end of a request's body, which h2 does not limit.
-            DATA if frame.flags & END_STREAM != 0 => {}
             // Bytes of a request's body.
-            DATA if (frame.len > 0 && frame.flags & PADDED == 0) || frame.len > PADDING_MAX => {
+            DATA if has_bytes && !is_last => {
                 if frame.len < SHORT {
                     self.short_data.set(self.short_data.get() + 1);
                 }
             }
+            // Also HEADERS and the last DATA of a stream that was reset: h2 ignores them for a
+            // second, however many come.
             _ => self.credits.charge_frame(frame, &self.registry),
         }
     }

@@ -79,6 +79,13 @@ pub(crate) enum Begins {
     Nothing,
 }
 
+/// Whether a frame ends a request with a body, whose end had not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    Upload,
+    Nothing,
+}
+
 impl OwnSettings {
     pub(crate) fn new(told: Told) -> Self {
         Self {
@@ -95,14 +102,17 @@ impl OwnSettings {
     }
 
     /// h2 reads this frame of the client.
-    pub(crate) fn read(&mut self, frame: &Header, begins: Begins) {
-        let ends = frame.flags & END_STREAM != 0;
+    pub(crate) fn read(&mut self, frame: &Header, begins: Begins) -> Ends {
+        let is_last = frame.flags & END_STREAM != 0;
         match frame.kind {
-            HEADERS if !ends && begins == Begins::Stream => self.begin(frame.stream),
-            HEADERS | DATA if ends => self.end(frame.stream),
-            RST_STREAM => self.end(frame.stream),
+            HEADERS if !is_last && begins == Begins::Stream => self.begin(frame.stream),
+            HEADERS | DATA if is_last => return self.end(frame.stream),
+            RST_STREAM => {
+                self.end(frame.stream);
+            }
             _ => {}
         }
+        Ends::Nothing
     }
 
     fn begin(&mut self, stream: u32) {
@@ -121,7 +131,8 @@ impl OwnSettings {
     }
 
     /// A closed stream gets no window: the client may have forgotten it.
-    fn end(&mut self, stream: u32) {
+    fn end(&mut self, stream: u32) -> Ends {
+        let mut ends = Ends::Nothing;
         let granted = self
             .unwritten
             .as_mut()
@@ -129,8 +140,10 @@ impl OwnSettings {
         for streams in [&mut self.uploads].into_iter().chain(granted) {
             if let Some(at) = streams.iter().position(|other| *other == stream) {
                 streams.swap_remove(at);
+                ends = Ends::Upload;
             }
         }
+        ends
     }
 
     fn unwritten(&mut self) -> &mut Unwritten {

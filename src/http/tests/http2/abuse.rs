@@ -59,30 +59,37 @@ fn streams_that_are_reset_for_errors_end_the_connection() {
     run(async {
         let app = async |_request: Request| std::future::pending().await;
         let host = Host::start(options(), app).await;
-        let mut client = raw(&host, b"").await;
-        client.next(SETTINGS).await;
-        let mut requests: u32 = 0;
-        let end = loop {
-            let stream = 2 * requests + 1;
-            client.send(get(stream)).await;
-            requests += 1;
-            // An acknowledged PING shows that the request has been read.
-            client.send(frame(PING, 0, 0, &[0; 8])).await;
-            let before = client.one_of(&[PING, GOAWAY]).await;
-            if before.kind == GOAWAY {
-                break before;
-            }
-            // A window above the maximum is an error of the stream (RFC 9113 6.9.1).
-            let most = (u32::MAX >> 1).to_be_bytes();
-            client.send(frame(WINDOW_UPDATE, 0, stream, &most)).await;
-            let response = client.one_of(&[RST_STREAM, GOAWAY]).await;
-            if response.kind == GOAWAY {
-                break response;
-            }
-        };
-        assert_eq!(number(&end.payload[4..8]), ENHANCE_YOUR_CALM);
-        assert_eq!(host.server.count(Count::Requests), u64::from(requests) - 1);
-        assert!((300..1024).contains(&requests), "{requests}");
+        // A window above the maximum (RFC 9113 6.9.1), and trailers that are not the end (8.1).
+        let most = (u32::MAX >> 1).to_be_bytes();
+        let window = |stream| frame(WINDOW_UPDATE, 0, stream, &most);
+        let trailers = |stream| frame(HEADERS, END_HEADERS, stream, b"");
+        for error in [&window as &dyn Fn(u32) -> Vec<u8>, &trailers] {
+            let before = host.server.count(Count::Requests);
+            let mut client = raw(&host, b"").await;
+            client.next(SETTINGS).await;
+            let mut requests: u32 = 0;
+            let end = loop {
+                let stream = 2 * requests + 1;
+                client.send(get(stream)).await;
+                requests += 1;
+                // An acknowledged PING shows that the request has been read.
+                client.send(frame(PING, 0, 0, &[0; 8])).await;
+                let before = client.one_of(&[PING, GOAWAY]).await;
+                if before.kind == GOAWAY {
+                    break before;
+                }
+                client.send(error(stream)).await;
+                let response = client.one_of(&[RST_STREAM, GOAWAY]).await;
+                if response.kind == GOAWAY {
+                    break response;
+                }
+                assert!(requests < 1024, "the connection does not end");
+            };
+            assert_eq!(number(&end.payload[4..8]), ENHANCE_YOUR_CALM);
+            let served = host.server.count(Count::Requests) - before;
+            assert_eq!(served, u64::from(requests) - 1);
+            assert!((300..1024).contains(&requests), "{requests}");
+        }
     });
 }
 
@@ -272,6 +279,9 @@ fn frames_that_serve_no_request_end_the_connection() {
         let host = Host::start(options(), app).await;
         let upload = frame(HEADERS, END_HEADERS, 1, &[&b"\x83"[..], &GET[1..]].concat());
         let one = 1_u32.to_be_bytes();
+        // The server resets a second stream. h2 ignores its frames for a second.
+        let trailers = frame(HEADERS, END_HEADERS, 3, b"");
+        let before = [upload.clone(), get(3), trailers].concat();
         for (name, flood_of) in [
             ("PING", frame(PING, 0, 0, &[0; 8])),
             ("PING that acknowledges", frame(PING, ACK, 0, &[0; 8])),
@@ -280,11 +290,20 @@ fn frames_that_serve_no_request_end_the_connection() {
             ("unknown", frame(0xaa, 0, 0, b"what is it")),
             ("DATA that is empty", frame(DATA, 0, 1, b"")),
             ("DATA that is padding", frame(DATA, PADDED, 1, b"\x01\x00")),
+            (
+                "HEADERS after a reset",
+                frame(HEADERS, END_STREAM | END_HEADERS, 3, b""),
+            ),
+            ("empty DATA after a reset", frame(DATA, END_STREAM, 3, b"")),
+            (
+                "the last DATA after a reset",
+                frame(DATA, END_STREAM, 3, b"x"),
+            ),
         ] {
-            let before = bytes_in(&host);
-            let code = flood(&host, &upload, &flood_of).await;
+            let read = bytes_in(&host);
+            let code = flood(&host, &before, &flood_of).await;
             assert_eq!(code, ENHANCE_YOUR_CALM, "{name}");
-            let frames = (bytes_in(&host) - before) / flood_of.len() as u64;
+            let frames = (bytes_in(&host) - read) / flood_of.len() as u64;
             assert!(frames < 20_000, "{frames} frames of {name}");
         }
         // A window is limited (RFC 9113 6.9.1), so that fewer than 2^31 of these frames are valid.
