@@ -105,11 +105,38 @@ impl Credits {
         if registry.is_second_over(self.last_refill.get()) {
             self.last_refill.set(registry.now());
             let left = self.left.get();
-            self.left.set(left.max(ON_CREDIT.min(left + PER_SECOND)));
+            self.left
+                .set(left.max(ON_CREDIT.min(left.saturating_add(PER_SECOND))));
         }
         match self.left.get().checked_sub(cost) {
             Some(left) => self.left.set(left),
             None => self.balance.set(Balance::Exceeded),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Http;
+    use crate::http::http2::scan::PING;
+    use crate::stats::WorkerStats;
+
+    #[test]
+    fn a_client_that_has_earned_the_most_can_be_given_more() {
+        let registry = Registry::new(Http::new(), WorkerStats::own());
+        let credits = Credits::new(&registry);
+        credits.reward_bytes(u32::MAX as usize * BYTES_PER_CREDIT);
+        while !registry.is_second_over(credits.last_refill.get()) {
+            registry.clock.advance();
+        }
+        let ping = Header {
+            len: 8,
+            kind: PING,
+            flags: 0,
+            stream: 0,
+        };
+        credits.charge_frame(&ping, &registry);
+        assert_eq!(credits.left.get(), u32::MAX - 1);
     }
 }
