@@ -130,7 +130,9 @@ impl Registry {
     /// Wakes connections that became idle while too many hand-overs were in progress.
     pub(crate) fn wake_waiting(&self) {
         self.handovers.next.set(0);
-        self.wake_next(HANDOVERS_MAX - self.handovers.in_progress.get());
+        // More may have begun before the drain, to less busy workers.
+        let in_progress = self.handovers.in_progress.get();
+        self.wake_next(HANDOVERS_MAX.saturating_sub(in_progress));
     }
 
     /// Wakes the next `count` connections that can be handed over.
@@ -279,6 +281,25 @@ mod tests {
             }
         }
         assert_eq!(registry.len(), 0, "no connection waits for the next tick");
+    }
+
+    /// The limit is for a drain.
+    #[test]
+    fn more_hand_overs_may_be_in_progress_when_a_drain_begins() {
+        let registry = Registry::new(Http::new(), WorkerStats::own());
+        registry.share(HANDOVERS_MAX + 1, || Duration::ZERO);
+        let in_progress: Vec<_> = (0..=HANDOVERS_MAX)
+            .map(|_| {
+                let member = registry.join();
+                member.state.allow_handover();
+                member.state.enter(Stage::Idle);
+                let permit = member.try_hand_over(|| true).expect("it was asked for");
+                (member, permit)
+            })
+            .collect();
+        registry.hand_over();
+        registry.tick();
+        assert_eq!(registry.len(), in_progress.len());
     }
 
     #[test]
