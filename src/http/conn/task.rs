@@ -409,7 +409,8 @@ impl<I: Socket> OpenConnection<I> {
             return None;
         }
         self.member.note(order);
-        if is_between_requests {
+        // An HTTP/2 client has been sent GOAWAY.
+        if is_between_requests || stream.begins_http2() {
             return Some(Some(LingeringClose::silent(stream)));
         }
         let mut last_bytes = Bytes::from_static(TOO_SLOW);

@@ -262,6 +262,29 @@ fn the_next_server_tells_its_client_what_has_changed() {
     });
 }
 
+/// The part of a frame waits, because it may be of an acknowledgement.
+#[test]
+fn an_evicted_client_that_has_sent_a_part_of_a_frame_gets_nothing_after_the_goaway() {
+    run(async {
+        let http = options().max_concurrent_streams(129);
+        let successor = Successor::with(http.linger(SHORT).write_timeout(SHORT), Reply::Takes);
+        let (host, mut client) = asked(&successor).await;
+        host.server.hand_over();
+        host.emptied().await;
+        client.hello_on(3).await;
+        let read = successor.server.count(Count::BytesIn) + 4;
+        client.send(&get(5)[..4]).await;
+        until(|| successor.server.count(Count::BytesIn) >= read).await;
+        while successor.count() > 0 {
+            successor.server.evict_idle();
+            yield_now().await;
+        }
+        let goaway = client.next(GOAWAY).await.payload;
+        assert_eq!((number(&goaway[..4]), number(&goaway[4..8])), (3, 0));
+        client.expect_end().await;
+    });
+}
+
 #[test]
 fn the_next_server_sends_a_goaway_if_it_does_not_speak_http2() {
     run(async {
