@@ -26,7 +26,10 @@ const PIECE: usize = 64 * 1024;
 
 /// A response that may wait until its connection is below the limit.
 pub(crate) trait Waiting {
-    /// Called when the connection is below the limit.
+    /// Whether it waits. It may have been polled for another reason, and have sent a piece.
+    fn waits(&self) -> bool;
+
+    /// Called when the connection is below the limit, if it waits.
     fn wake(&self);
 }
 
@@ -80,7 +83,7 @@ impl ResponseBudget {
             let Some(response) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
-            if let Some(response) = response.upgrade() {
+            if let Some(response) = response.upgrade().filter(|it| it.waits()) {
                 response.wake();
                 pieces_left -= 1;
             }
@@ -90,7 +93,51 @@ impl ResponseBudget {
     /// Whether responses wait until other responses of their connection are sent.
     pub(crate) fn is_full(&self) -> bool {
         let mut waiting = self.waiting.borrow_mut();
-        waiting.retain(|response| response.strong_count() > 0);
+        waiting.retain(|response| response.upgrade().is_some_and(|it| it.waits()));
         !waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Http;
+    use crate::stats::WorkerStats;
+
+    struct Response {
+        waits: bool,
+        is_woken: Cell<bool>,
+    }
+
+    impl Waiting for Response {
+        fn waits(&self) -> bool {
+            self.waits
+        }
+
+        fn wake(&self) {
+            self.is_woken.set(true);
+        }
+    }
+
+    /// More of them than pieces fit.
+    #[test]
+    fn responses_that_no_longer_wait_take_no_turn() {
+        let registry = Registry::new(Http::new(), WorkerStats::own());
+        let budget = ResponseBudget::new(&registry, &Rc::new(Frames::new(&registry)));
+        let responses = [false, false, false, true].map(|waits| {
+            let is_woken = Cell::new(false);
+            Rc::new(Response { waits, is_woken })
+        });
+        let wait = |response: &Rc<Response>| {
+            let response: Weak<Response> = Rc::downgrade(response);
+            budget.wait(response);
+        };
+        responses[..3].iter().for_each(wait);
+        assert!(!budget.is_full());
+        responses.iter().for_each(wait);
+        assert!(budget.is_full());
+        budget.admit();
+        let woken = responses.map(|response| response.is_woken.get());
+        assert_eq!(woken, [false, false, false, true]);
     }
 }

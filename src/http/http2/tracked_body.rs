@@ -192,7 +192,10 @@ impl Pieces {
 }
 
 impl Waiting for Pieces {
-    /// Does nothing if the body waits for something else.
+    fn waits(&self) -> bool {
+        self.wait.get() == Wait::Budget
+    }
+
     fn wake(&self) {
         self.wake_if(Wait::Budget);
     }
