@@ -26,9 +26,10 @@ impl Registry {
         loop {
             while let Some((since, key)) = found.pop() {
                 // The key may belong to another connection since, or the connection has served a
-                // request.
+                // request. One that is ordered to rest is out of the active set already, and the
+                // order must not be lost.
                 if let Some(entry) = members.entries.get_mut(key)
-                    && entry.order != Some(Order::Evict)
+                    && entry.order.is_none()
                     && self.idle_since(&entry.state) == Some(since)
                 {
                     return entry.set_order(Order::Evict);
@@ -48,7 +49,7 @@ impl Registry {
     fn find_idle(&self, members: &Members) -> Vec<(Tick, usize)> {
         let entries = members.entries.iter();
         let mut idle: Vec<_> = entries
-            .filter(|(_, entry)| entry.order != Some(Order::Evict))
+            .filter(|(_, entry)| entry.order.is_none())
             .filter_map(|(key, entry)| Some((self.idle_since(&entry.state)?, key)))
             .collect();
         if idle.len() > FOUND_AT_ONCE {
@@ -62,5 +63,37 @@ impl Registry {
     /// Since when a connection has been idle, if for long enough to be closed.
     pub(crate) fn idle_since(&self, state: &ConnState) -> Option<Tick> {
         self.timeouts.idle_since(state, self.now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::http::Http;
+    use crate::http::registry::state::Stage;
+    use crate::stats::WorkerStats;
+
+    #[test]
+    fn a_connection_that_is_to_rest_is_not_ordered_to_end() {
+        let http = Http::new().max_warm(1).linger(Duration::ZERO);
+        let registry = Registry::new(http, WorkerStats::own());
+        let members = [registry.join(), registry.join()];
+        for member in &members {
+            member.state.enter(Stage::Idle);
+            member.activate();
+        }
+        for _ in 0..2 {
+            registry.clock.advance();
+        }
+        for _ in 0..2 {
+            registry.evict_idle();
+        }
+        let orders = members
+            .iter()
+            .map(|member| registry.members.borrow().entries[member.key].order);
+        let expected = [Some(Order::Rest), Some(Order::Evict)];
+        assert_eq!(orders.collect::<Vec<_>>(), expected);
     }
 }
