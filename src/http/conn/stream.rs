@@ -246,6 +246,12 @@ impl<I: ?Sized> Stream<I> {
         }
     }
 
+    /// Whether the last read was the end of file, or an error.
+    #[cfg(feature = "http2")]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.last_read == LastRead::End
+    }
+
     /// Whether a write waits for the client.
     #[cfg(feature = "http2")]
     pub(crate) fn is_write_blocked(&self) -> bool {

@@ -222,6 +222,11 @@ impl ClientState {
         self.knowledge == Knowledge::Complete
     }
 
+    /// Whether the connection ends: GOAWAY was read or written, or the client broke the protocol.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.knowledge == Knowledge::Lost
+    }
+
     /// Whether a new connection can take this one's place. `header_size_max` is the server's limit
     /// for the fields of a request: h2 ends a connection whose client sends four times as much, and
     /// responds by itself to a request over the limit.

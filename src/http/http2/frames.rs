@@ -302,6 +302,11 @@ impl Frames {
         goaway(self.last_stream.get(), reason)
     }
 
+    /// As [`ClientState::is_lost`].
+    pub(crate) fn are_lost(&self) -> bool {
+        self.client.borrow().is_lost()
+    }
+
     /// Whether a new connection can take the place of this one, which has no open stream.
     pub(crate) fn can_be_replayed(&self) -> bool {
         let header_size_max = self.registry.http.max_header_size;

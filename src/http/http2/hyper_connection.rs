@@ -381,11 +381,16 @@ impl HyperConnection {
             self.add_frames();
             return Poll::Pending;
         };
-        if let Err(error) = outcome {
+        if let Err(error) = &outcome {
             tracing::debug!(peer = ?self.state.info().client(), %error, "HTTP/2 failed");
         }
-        if self.budget.frames.credits.are_exceeded() {
-            write_goaway(&self.io, &self.budget.frames, h2::Reason::ENHANCE_YOUR_CALM);
+        let frames = &self.budget.frames;
+        let has_ended = self.io.borrow().has_ended();
+        if frames.credits.are_exceeded() {
+            write_goaway(&self.io, frames, h2::Reason::ENHANCE_YOUR_CALM);
+        } else if outcome.is_ok() && !has_ended && !frames.are_lost() {
+            // hyper stops at a CONNECT with a `Content-Length`, and drops all streams.
+            write_goaway(&self.io, frames, h2::Reason::PROTOCOL_ERROR);
         }
         // In every case the server has sent GOAWAY, and the client must be able to read it. The
         // client may still send, and a reset would discard the last frames of the server.

@@ -287,6 +287,27 @@ fn an_invalid_request_is_refused() {
     });
 }
 
+/// hyper ends the connection without a word to the client.
+#[test]
+fn a_connect_with_a_body_ends_the_connection_with_a_goaway() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = raw(&host, b"").await;
+        // And `content-length: 1`, as a literal field (RFC 7541 6.2.2).
+        let block = [
+            &head("CONNECT", "", "test:80", "", "")[..],
+            b"\x0f\x0d\x011",
+        ]
+        .concat();
+        client.send(frame(HEADERS, END_HEADERS, 1, &block)).await;
+        assert_eq!(client.goaway().await, PROTOCOL_ERROR);
+        client.expect_end().await;
+        drop(client);
+        host.emptied().await;
+        assert_eq!(host.server.count(Count::Requests), 0);
+    });
+}
+
 #[test]
 fn a_target_over_the_limit_is_414() {
     run(async {

@@ -3,7 +3,6 @@
 use super::*;
 
 const HEADER_TABLE_SIZE: u16 = 1;
-const PROTOCOL_ERROR: u32 = 1;
 const FLOW_CONTROL_ERROR: u32 = 3;
 
 /// More than hyper's window for one stream.
