@@ -103,7 +103,7 @@ impl Master {
     /// Whether the slot has a listener that no other slot has. If it has not, an adoption concerns
     /// only its inbox, which is not worth a notice.
     fn has_own_listeners(&self, slot: Slot) -> bool {
-        !self.listeners.of_alone(slot).is_empty()
+        slot.0 < self.listeners.slots()
     }
 
     pub(super) fn send(&mut self, worker: WorkerId, message: Message) {

@@ -353,8 +353,8 @@ impl Listeners {
 
     /// Whether a connection waits in a listener of the slot, or in its inbox.
     pub(crate) fn is_waited_in(&self, slot: Slot) -> bool {
-        let mut own = self.bound.iter().filter_map(|one| one.listeners.of(slot));
-        own.any(fds::is_readable) || self.inbox(slot).is_some_and(Inbox::is_waited_in)
+        self.of(slot).into_iter().any(fds::is_readable)
+            || self.inbox(slot).is_some_and(Inbox::is_waited_in)
     }
 
     /// The listeners of all slots.
@@ -398,17 +398,10 @@ impl Listeners {
         self.bound.iter_mut().flat_map(reopen).collect()
     }
 
-    /// The listeners that only this slot has. Shared ones need no adoption.
-    pub(crate) fn of_alone(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
-        self.bound
-            .iter()
-            .filter_map(|bound| match &bound.listeners {
-                SlotListeners::PerSlot(listeners) => {
-                    listeners.get(usize::from(slot.0)).map(AsFd::as_fd)
-                }
-                SlotListeners::Shared { .. } => None,
-            })
-            .collect()
+    /// The slot's listeners, shared ones too; none after they were closed.
+    pub(crate) fn of(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
+        let own = self.bound.iter().map(|bound| bound.listeners.of(slot));
+        own.flatten().map(AsFd::as_fd).collect()
     }
 
     /// The descriptors of the slot's listeners, and what each is for; none after they were closed.

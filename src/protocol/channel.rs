@@ -57,7 +57,7 @@ pub(crate) enum ToWorker {
     /// The whole server ends, now or after its pre-stop delay. Serve on until `Drain`.
     Stopping,
     /// Attend to a slot whose own worker does not serve: accept from these listeners and from its
-    /// inbox.
+    /// inbox. If it is the worker's own slot, some of them are new. The worker may have the others.
     Adopt {
         slot: Slot,
         inbox: OwnedFd,

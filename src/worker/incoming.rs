@@ -219,6 +219,8 @@ impl Queue {
     ) -> io::Result<()> {
         let mut adopted = sources(listeners, Some(inbox), Some(slot))?;
         let mut state = self.state();
+        // It has those that all slots share, and of its own slot all that are not new.
+        adopted.retain(|source| !state.sources.iter().any(|known| known.is_same(source)));
         if state.draining {
             // A connection that is handed over now would be closed at once.
             adopted.retain(|source| !source.is_inbox());

@@ -16,6 +16,7 @@ tests! {
     every_slot_responds,
     a_unix_address_is_served_and_its_file_removed,
     a_reload_or_an_upgrade_makes_a_removed_socket_file_again,
+    a_socket_file_that_an_abandoned_reload_has_made_again_is_served,
     several_addresses_and_shared_listeners_are_served,
     the_pid_file_exists_as_long_as_the_master,
     a_reload_or_an_upgrade_makes_a_removed_pid_file_again,
@@ -88,6 +89,25 @@ fn a_reload_or_an_upgrade_makes_a_removed_socket_file_again() {
     );
     assert!(path.exists(), "it is that of the other server");
     assert!(!admin.exists());
+}
+
+/// By the workers that have the socket of the file before.
+fn a_socket_file_that_an_abandoned_reload_has_made_again_is_served() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, files) = (dir.path().join("app.sock"), dir.path().join("site"));
+    fs::create_dir(&files).expect("a directory");
+    fs::write(files.join("index.html"), "hi").expect("a file");
+    let listen = format!("unix:{}", path.display());
+    let mut server = Server::start(&["--listen", &listen, files.to_str().expect("text")]);
+    server.wait("serving");
+    fs::rename(&files, dir.path().join("elsewhere")).expect("it is ours");
+    fs::remove_file(&path).expect("it is there");
+    server.signal(Signal::SIGHUP);
+    server.wait("listener_reopened");
+    server.wait("reload_abandoned");
+    for _ in 0..10 {
+        assert_eq!(get_unix(&path), "hi");
+    }
 }
 
 fn several_addresses_and_shared_listeners_are_served() {

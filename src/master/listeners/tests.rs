@@ -208,7 +208,7 @@ fn a_slot_may_defer_alone_until_the_end_or_the_next_image() {
     let opened = Listeners::open(&config, two, Inherited::default());
     let mut listeners = opened.expect("free ports");
     let copy = |listeners: &Listeners, slot| {
-        let own = listeners.of_alone(Slot(slot)).into_iter();
+        let own = listeners.of(Slot(slot)).into_iter();
         own.map(|it| it.try_clone_to_owned().expect("a descriptor"))
             .collect::<Vec<_>>()
     };
@@ -265,7 +265,7 @@ fn a_listener_that_does_not_listen_is_replaced() {
     let elsewhere = elsewhere.local_addr().expect("bound");
     let mut listeners = two_slots();
     let [first, second] = [0, 1].map(|slot| listeners.numbers(Slot(slot)));
-    let socket = SockRef::from(&listeners.of_alone(Slot(1))[0])
+    let socket = SockRef::from(&listeners.of(Slot(1))[0])
         .try_clone()
         .expect("a descriptor");
     socket.shutdown(Shutdown::Both).expect("it listens");
@@ -317,7 +317,7 @@ fn a_listener_that_a_worker_has_changed_is_as_before() {
     let mut listeners = two_slots();
     listeners.defer(|slot| slot == Slot(1));
     for slot in [0, 1].map(Slot) {
-        let own = listeners.of_alone(slot);
+        let own = listeners.of(slot);
         listener::defer_accept(own[0], slot == Slot(0)).expect("it listens");
         let socket = SockRef::from(&own[0]);
         socket.set_tcp_nodelay(false).expect("a socket");

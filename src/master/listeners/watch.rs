@@ -13,6 +13,7 @@ use crate::id::Slot;
 use crate::master::Master;
 use crate::master::listeners::NewAddresses;
 use crate::master::listeners::bound::{Reopened, Socket};
+use crate::master::workers::outbox::Message;
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
 
@@ -81,19 +82,38 @@ impl Master {
     fn give_new(&mut self, sockets: &[Socket]) {
         if sockets.contains(&Socket::New) {
             self.observers.init.store(&self.listeners);
-            // The workers have the old socket.
+            self.give_to_workers();
+            // New workers do not have the old socket.
             self.handle_event(Event::Reload);
         }
     }
 
-    /// For the workers of a reload or an upgrade: makes socket files again that were removed.
+    /// Gives the workers that run the sockets of the slots that they attend to, because some are
+    /// new. The reload that follows may take long, or be abandoned.
+    fn give_to_workers(&mut self) {
+        let mut given = Vec::new();
+        for (&worker, process) in &self.workers.processes {
+            if process.is_wanted() {
+                // Its own slot first: what it has of that one stays when it releases the others.
+                let slots = [process.slot].into_iter();
+                let slots = slots.chain(self.supervisor.adopted_by(worker));
+                given.extend(slots.map(|slot| (worker, slot)));
+            }
+        }
+        for (worker, slot) in given {
+            self.send(worker, Message::Adopt(slot));
+        }
+    }
+
+    /// In a reload or an upgrade: makes socket files again that were removed.
     pub(in crate::master) fn renew_listeners(&mut self) -> NewAddresses {
         // An operator who reloads hears of each failure.
         self.listener_watch.failures = 0;
-        match self.reopen_listeners().contains(&Socket::New) {
-            true => NewAddresses::Some,
-            false => NewAddresses::None,
+        if !self.reopen_listeners().contains(&Socket::New) {
+            return NewAddresses::None;
         }
+        self.give_to_workers();
+        NewAddresses::Some
     }
 
     fn replace_inboxes(&mut self) -> Option<Socket> {

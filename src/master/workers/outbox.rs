@@ -149,7 +149,7 @@ impl Message {
                 ToWorkerRef::Adopt {
                     slot,
                     inbox: inbox.receiver(),
-                    listeners: listeners.of_alone(slot),
+                    listeners: listeners.of(slot),
                 }
             }
         })

@@ -247,6 +247,24 @@ async fn a_connection_that_is_given_away_does_not_hide_the_next_source() {
     assert!(theirs.is_waited_in());
 }
 
+/// The master gives a worker all sockets of its slot if one of them is new.
+#[tokio::test]
+async fn a_worker_adopts_only_sockets_that_it_does_not_have() {
+    let mut worker = Fixture::new(1000);
+    let same = worker.listener.try_clone().expect("descriptors are left");
+    let inbox = worker.inbox.receiver().try_clone_to_owned();
+    let new = listener();
+    let copy = new.try_clone().expect("descriptors are left");
+    let sockets = vec![same.into(), copy.into()];
+    let adopted = worker
+        .queue
+        .adopt(Slot(0), inbox.expect("a number"), sockets);
+    adopted.expect("a runtime");
+    assert_eq!(worker.queue.state().sources.len(), 3);
+    let _client = connect(&new);
+    assert!(worker.poll().await.is_ready());
+}
+
 /// As a service manager may pass it.
 #[tokio::test]
 async fn an_ipv4_client_of_a_listener_of_both_families_has_its_own_address() {
