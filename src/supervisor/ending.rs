@@ -46,6 +46,8 @@ impl Supervisor {
         if self.is_draining() {
             return;
         }
+        // Connections may wait for a worker that has just gone.
+        self.attend();
         let before = std::mem::replace(&mut self.phase, Phase::Draining { outcome, urgency });
         self.pending.clear();
         self.retract_unspawned();
@@ -80,7 +82,7 @@ impl Supervisor {
     }
 
     /// Removes queued actions that the end makes pointless: no process starts any more, and no
-    /// worker needs to adopt.
+    /// slot is released to one.
     fn retract_unspawned(&mut self) {
         let mut unspawned = BTreeSet::new();
         for action in &self.actions {
@@ -95,8 +97,10 @@ impl Supervisor {
             Action::Notify(Change::WorkerDraining(worker, ..)) => !unspawned.contains(worker),
             Action::Notify(Change::Adopted { .. } | Change::Released { .. }) => false,
             Action::Notify(_) | Action::CloseListeners | Action::Finish(_) => true,
+            // The worker empties the queues before it exits.
+            Action::Adopt { .. } => true,
             Action::Spawn { .. } | Action::StartCanary { .. } | Action::ExecInPlace => false,
-            Action::Adopt { .. } | Action::Release { .. } | Action::CheckReload => false,
+            Action::Release { .. } | Action::CheckReload => false,
         });
         self.forget(&unspawned);
     }

@@ -173,6 +173,29 @@ fn a_spawn_that_is_still_queued_is_removed_at_the_end() {
     );
 }
 
+/// Connections may wait in its listeners.
+#[test]
+fn the_slot_of_a_worker_that_has_just_gone_is_adopted_before_the_drain() {
+    let policy = Policy {
+        workers: slots(2),
+        crash_limit: crash_limit(0),
+        ..Policy::default()
+    };
+    let end = [adopt(0, 2), drain_last(2), Action::CloseListeners];
+    for exit in [Exit::Crash, Exit::Misconfigured] {
+        let mut world = World::with_serving(policy.clone());
+        world.exited(1, exit).expect(end);
+    }
+    // It was to be adopted when the ask to end came.
+    let mut world = World::serving(2);
+    let machine = &mut world.watched.machine;
+    machine.handle(Event::Exited(WorkerId(1), Exit::Crash), Time::ZERO);
+    machine.handle(Event::Stop(Stop::Drain), Time::ZERO);
+    let mut actions: Vec<_> = std::iter::from_fn(|| machine.next_action()).collect();
+    actions.retain(|action| !matches!(action, Action::Notify(_)));
+    assert_eq!(actions, end);
+}
+
 #[test]
 fn nothing_is_resized_or_upgraded_at_the_end() {
     let mut world = World::serving(1);
