@@ -24,7 +24,7 @@ use crate::master::{Master, Setup, hang};
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::status::{History, Operations};
-use crate::supervisor::{Event, Pause, Policy, PreStop, Supervisor, Time};
+use crate::supervisor::{Pause, Policy, PreStop, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::limits;
 #[cfg(feature = "sandbox")]
@@ -71,17 +71,19 @@ pub(super) fn begin(
     let admin = Admin::open(&config.admin, Time::ZERO)?;
     // Last, because another server may have the file, and the addresses.
     let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
-    let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
+    let mut supervisor = Supervisor::new(policy(&config, workers), Time::ZERO);
+    // If an earlier master had more slots, their listeners stay, and the other slots adopt them.
+    supervisor.add_retired(listeners.slots());
     let balance = Balancing::new(&config, &listeners);
-    let mut master = Master {
-        supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
+    Ok(Master {
+        supervisor,
         pre_stop: PreStop::new(config.pre_stop_delay, Pause::NotAsked),
         clock: Clock::starting_at(Time::ZERO),
         signals,
         commands: Commands::new(handle, commands, &config),
         listeners,
         listener_watch: ListenerWatch::default(),
-        workers: Workers::new(slots.get(), scoreboard),
+        workers: Workers::new(workers.get(), scoreboard),
         spawner: Spawner {
             nesting,
             credentials,
@@ -101,12 +103,7 @@ pub(super) fn begin(
         secrets,
         hang: hang::from_config(&config),
         pid_file,
-    };
-    if slots > workers {
-        // An earlier master had more slots. Their listeners stay, and the other slots adopt them.
-        master.handle_event(Event::Resize(workers));
-    }
-    Ok(master)
+    })
 }
 
 fn check_nesting(nesting: u8) -> Result<(), Error> {

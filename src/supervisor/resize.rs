@@ -39,6 +39,18 @@ impl Supervisor {
         }
     }
 
+    /// At the start: retires the slots up to this number that are not wanted. An earlier master had
+    /// so many, and has left their listeners.
+    pub(crate) fn add_retired(&mut self, slots: u16) {
+        let entries = usize::from(slots.min(MAX_WORKERS.get()));
+        if entries > self.entries.len() {
+            self.entries.resize_with(entries, SlotEntry::default);
+            let workers = self.workers;
+            self.notify(Change::Resized { workers });
+            self.settle();
+        }
+    }
+
     /// Drains the workers of retired slots. Those that serve stay while no worker of a wanted slot
     /// serves: otherwise no worker would serve at all until one does.
     pub(super) fn retire(&mut self) {

@@ -140,3 +140,19 @@ fn a_retired_slot_gets_no_other_worker() {
     world.exited(1, Exit::Crash).event(Event::Reload).forget();
     world.event(Event::ResizeBy(Step::Fewer)).expect([drain(4)]);
 }
+
+#[test]
+fn slots_that_an_earlier_master_has_left_are_adopted_and_not_taken_for_a_resize() {
+    let mut machine = Supervisor::new(Policy::default(), Time::ZERO);
+    machine.add_retired(3);
+    machine.handle(Event::Ready(WorkerId(1)), Time::ZERO);
+    let mut actions: Vec<_> = std::iter::from_fn(|| machine.next_action()).collect();
+    let resized = Action::Notify(Change::Resized { workers: slots(1) });
+    assert!(actions.contains(&resized), "{actions:?}");
+    actions.retain(|action| !matches!(action, Action::Notify(_)));
+    assert_eq!(actions, [spawn(1, 0, 1), adopt(1, 1), adopt(2, 1)]);
+    // The next image has as many slots as its settings say.
+    machine.handle(Event::Upgrade, Time::ZERO);
+    machine.handle(Event::Ready(WorkerId(2)), Time::ZERO);
+    assert_eq!(machine.snapshot().workers_after(slots(2)), slots(2));
+}
