@@ -238,6 +238,7 @@ impl Master {
     }
 
     fn on_reload_abandoned(&mut self, generation: Generation, why: Abandoned) {
+        let is_refused = why == Abandoned::Refused;
         let why = match (why, self.failures.last_of(generation)) {
             (Abandoned::Refused, _) => self.failures.check.take().unwrap_or(why.to_string()),
             (Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned, Some(report)) => {
@@ -248,8 +249,11 @@ impl Master {
         tracing::warn!(%generation, "reload abandoned: {why}");
         self.observers
             .notify(&Notice::ReloadAbandoned { generation, why });
-        // It may run the image from before an upgrade.
-        self.renew_admin();
+        // It may run the image from before an upgrade. A reload that was refused follows none, and
+        // workers may ask for one without end.
+        if !is_refused {
+            self.renew_admin();
+        }
     }
 
     fn notify_of(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {

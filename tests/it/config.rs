@@ -14,9 +14,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
-use crate::admin::Watched;
+use crate::admin::{Watched, is_admin};
 use crate::client::get;
-use crate::support::{Server, binary, output, pid_of, program, refused, until};
+use crate::support::{Server, binary, descendants, output, pid_of, program, refused, until};
 
 tests! {
     a_reload_reads_the_file_again_and_says_what_cannot_change,
@@ -105,11 +105,18 @@ fn a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_i
     });
     let address = watched.server.address();
     until(|| watched.get("/readyz").body == "ready\n");
+    let admin = watched.admin();
     fs::remove_file(&file).expect("it is ours");
     watched.server.signal(Signal::SIGHUP);
     let why = watched.server.wait("reload_abandoned")["why"].to_string();
     assert!(why.contains("server.toml: No such file"), "{why}");
-    kill(watched.admin(), Signal::SIGKILL).expect("it runs");
+    // The master has done what follows the notice when it hears this.
+    watched.server.signal(Signal::SIGUSR1);
+    until(|| watched.server.log().contains("logs are reopened"));
+    let processes = descendants(watched.server.pid).into_iter();
+    let admins: Vec<_> = processes.filter(is_admin).collect();
+    assert_eq!(admins, [admin], "it is not replaced");
+    kill(admin, Signal::SIGKILL).expect("it runs");
     assert_eq!(watched.get("/readyz").body, "ready\n");
     assert_eq!(get(address, "/").body, "green");
 }
