@@ -188,12 +188,18 @@ impl Store {
         true
     }
 
-    /// Returns the names of those that it has removed.
+    /// Returns the names of those that it has removed. If several were replaced, one of the new
+    /// ones may have the number of an old one, and then another name.
     fn remove_all_but(&mut self, listeners: &BTreeMap<RawFd, String>) -> Vec<String> {
-        let kept = self.kept.keys().copied();
-        let gone: Vec<_> = kept.filter(|fd| !listeners.contains_key(fd)).collect();
-        let names = gone.iter().filter_map(|fd| self.kept.remove(fd));
-        names.collect()
+        let mut gone = Vec::new();
+        self.kept.retain(|fd, name| {
+            let stays = listeners.get(fd) == Some(&*name);
+            if !stays {
+                gone.push(std::mem::take(name));
+            }
+            stays
+        });
+        gone
     }
 }
 
@@ -268,5 +274,18 @@ mod tests {
             ["a"]
         );
         assert!(store.add(6, "c"), "it has room again");
+    }
+
+    #[test]
+    fn a_listener_that_has_the_number_of_one_that_was_replaced_is_stored() {
+        let mut store = Store {
+            max: 2,
+            kept: BTreeMap::new(),
+            left_out: 0,
+        };
+        assert!(store.add(3, "a") && store.add(4, "b"));
+        let now = [(5, "a".to_owned()), (3, "b".to_owned())].into();
+        assert_eq!(store.remove_all_but(&now), ["a", "b"]);
+        assert!(store.add(5, "a") && store.add(3, "b"));
     }
 }
