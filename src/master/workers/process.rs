@@ -168,7 +168,7 @@ impl Process {
             Ok(Received::Message(message)) => {
                 match &message {
                     ToMaster::Drained { cut } => self.final_messages.cut = Some(*cut),
-                    ToMaster::Failed(why) => self.final_messages.why = Some(why.clone()),
+                    ToMaster::Failed(why) => self.final_messages.why = Some(printable(why)),
                     _ => {}
                 }
                 Recv::Message(message)
@@ -230,6 +230,13 @@ impl Process {
     }
 }
 
+/// The text without control characters, which may be commands to a terminal: the worker may have
+/// been taken over.
+fn printable(why: &str) -> String {
+    let is_command = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    why.replace(is_command, "\u{fffd}")
+}
+
 impl Record for Moment {
     fn put(&self, to: &mut Writer) {
         self.0.elapsed().put(to);
@@ -263,3 +270,15 @@ record!(enum EndRequest {
 });
 
 record!(enum ChannelState { 0 = Ended, 1 = Open(channel) });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_worker_is_no_command_to_a_terminal() {
+        let why = "no tea\u{1b}[2J\u{9b}2J:\n\tno milk";
+        let shown = "no tea\u{fffd}[2J\u{fffd}2J:\n\tno milk";
+        assert_eq!(printable(why), shown);
+    }
+}
