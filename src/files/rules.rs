@@ -39,7 +39,7 @@ const FIXED: [HeaderName; 13] = [
 /// It is written `PATTERN: NAME: VALUE`. In the pattern `*` stands for any characters but a slash,
 /// `**` for any directories, `?` for one character, `[a-z]` for one of these and `{js,css}` for one
 /// of these words. A pattern without a slash matches the last part of the path; any other matches
-/// the whole path.
+/// the whole path, so `/*.html` is for files of the directory itself.
 ///
 /// The path is that of the file in the directory. A response without a file, such as a plain 404,
 /// has the path of its request. An error (4xx, 5xx) gets `cache-control` only if that says
@@ -76,7 +76,7 @@ impl HeaderRule {
             return Err(refuse(Why::Fixed));
         }
         Ok(Self {
-            pattern: pattern.trim_start_matches('/').to_owned(),
+            pattern: pattern.to_owned(),
             name: field,
             value: HeaderValue::try_from(value).map_err(|_| refuse(Why::Value))?,
         })
@@ -88,7 +88,8 @@ impl HeaderRule {
             true => path,
             false => last.unwrap_or_default(),
         };
-        self.pattern == "**" || fast_glob::glob_match(&self.pattern, subject)
+        let pattern = self.pattern.trim_start_matches('/');
+        pattern == "**" || fast_glob::glob_match(pattern, subject)
     }
 }
 
@@ -215,7 +216,9 @@ mod tests {
             ("*.html", "index.html", true),
             ("*.html", "docs/index.html", true),
             ("*.html", "docs/index.htm", false),
-            ("/*.html", "docs/index.html", true),
+            ("/*.html", "index.html", true),
+            ("/*.html", "docs/index.html", false),
+            ("/docs/*.html", "docs/index.html", true),
             ("docs/*.html", "docs/index.html", true),
             ("docs/*.html", "docs/a/index.html", false),
             ("docs/**", "docs/a/index.html", true),
