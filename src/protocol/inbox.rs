@@ -197,10 +197,15 @@ impl Receiver {
         self.poll(cx, |inbox| Ok(inbox.is_waited_in().then_some(())))
     }
 
+    /// `None` if the inbox was shut down.
+    pub(crate) fn socket(&self) -> Option<&Arc<OwnedFd>> {
+        self.watch.as_ref().map(AsyncFd::get_ref)
+    }
+
     /// Whether a connection waits. `false` for an inbox that was shut down.
     pub(crate) fn is_waited_in(&self) -> bool {
-        let inbox = self.watch.as_ref().map(AsyncFd::get_ref);
-        inbox.is_some_and(|inbox| fds::is_readable(inbox) && !has_ended(inbox))
+        let waits = |inbox| fds::is_readable(inbox) && !has_ended(inbox);
+        self.socket().is_some_and(waits)
     }
 
     /// Ready when `look` finds something, or fails.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -29,9 +29,6 @@ pub(super) struct Source {
     kind: SourceKind,
     /// The slot that the source was adopted from; `None` if it is the worker's own.
     pub(super) adopted: Option<Slot>,
-    /// The inode of the socket, which two descriptors of it have in common. `None` if the kernel
-    /// does not tell.
-    inode: Option<u64>,
     /// Connections that waited when the drain began and have not been taken since; `usize::MAX` if
     /// the kernel does not tell.
     pub(super) waiting: usize,
@@ -97,28 +94,24 @@ impl Source {
     /// processes that have it. Then an accept4(2) from an empty queue would stop the event loop.
     pub(super) fn listener(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
         SockRef::from(&fd).set_nonblocking(true)?;
-        let inode = inode(&fd);
         let fd = Arc::new(fd);
         let listener = Listener {
             address: Arc::new(listener::address(&fd)?),
             watch: Some(fds::watch_readable(Arc::clone(&fd))?),
             fd,
         };
-        Ok(Self::new(SourceKind::Listener(listener), adopted, inode))
+        Ok(Self::new(SourceKind::Listener(listener), adopted))
     }
 
     /// Call inside a runtime.
     pub(super) fn inbox(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
-        let inode = inode(&fd);
-        let inbox = SourceKind::Inbox(Receiver::new(fd)?);
-        Ok(Self::new(inbox, adopted, inode))
+        Ok(Self::new(SourceKind::Inbox(Receiver::new(fd)?), adopted))
     }
 
-    fn new(kind: SourceKind, adopted: Option<Slot>, inode: Option<u64>) -> Self {
+    fn new(kind: SourceKind, adopted: Option<Slot>) -> Self {
         Self {
             kind,
             adopted,
-            inode,
             waiting: usize::MAX,
             rest: None,
         }
@@ -126,7 +119,18 @@ impl Source {
 
     /// Whether both are one socket.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.inode.is_some() && self.inode == other.inode
+        let inode = self.inode();
+        inode.is_some() && inode == other.inode()
+    }
+
+    /// That of the socket, which all descriptors of it have in common. `None` if the kernel does
+    /// not tell, and for an inbox that was shut down.
+    fn inode(&self) -> Option<u64> {
+        let socket = match &self.kind {
+            SourceKind::Listener(listener) => &listener.fd,
+            SourceKind::Inbox(inbox) => inbox.socket()?,
+        };
+        Some(file_status::of(socket, c"").ok()?.inode)
     }
 
     pub(super) fn is_inbox(&self) -> bool {
@@ -204,11 +208,6 @@ impl Source {
                 .transpose(),
         }
     }
-}
-
-fn inode(socket: impl AsFd) -> Option<u64> {
-    let status = file_status::of(socket, c"").ok()?;
-    Some(status.inode)
 }
 
 impl Listener {
