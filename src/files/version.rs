@@ -14,6 +14,7 @@ use super::beneath::Reach;
 use super::encoding::Encoding;
 use super::rules::{Fields, Rules};
 use super::validators::{Strength, Validators};
+use crate::http::FILE_CHANGED;
 use crate::sys::resident;
 
 /// The longest file whose bytes are kept. A longer one is read from the kernel's cache each time,
@@ -151,8 +152,7 @@ pub(super) fn still_has(file: &File, bytes: &[u8], at: u64, reach: Reach) -> io:
 
 /// The file was cut or overwritten.
 pub(super) fn changed() -> io::Error {
-    let why = "the file was changed while it was sent";
-    io::Error::new(io::ErrorKind::UnexpectedEof, why)
+    io::Error::new(io::ErrorKind::UnexpectedEof, FILE_CHANGED)
 }
 
 /// Fills `bytes` from this position of the file.

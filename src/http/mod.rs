@@ -64,9 +64,9 @@ pub use exchange::body::{Body, BodyError};
 pub use exchange::handler::{ServiceFn, handler, service_fn};
 pub use exchange::into_service::IntoService;
 pub use exchange::message::{Request, Response};
-#[cfg(feature = "files")]
-pub(crate) use exchange::piece::FilePart;
 pub use exchange::piece::Piece;
+#[cfg(feature = "files")]
+pub(crate) use exchange::piece::{FILE_CHANGED, FilePart};
 pub use exchange::reply::reply;
 pub(crate) use exchange::service::Handler;
 #[cfg(feature = "tower")]

@@ -13,6 +13,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 /// How much of a part is read at a time, if someone looks into it.
 const READ_AT_ONCE: u64 = 64 * 1024;
 
+/// Why a part of a file cannot be sent: the file was cut or overwritten.
+pub(crate) const FILE_CHANGED: &str = "the file was changed while it was sent";
+
 thread_local! {
     static SENT: Cell<bool> = const { Cell::new(false) };
 }

@@ -15,7 +15,7 @@ use crate::error::BoxError;
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
 use crate::http::exchange::length::WrongLength;
-use crate::http::exchange::piece::{self, Piece};
+use crate::http::exchange::piece::{self, FILE_CHANGED, Piece};
 use crate::http::http1::turn::Turn;
 use crate::http::http1::write;
 
@@ -156,8 +156,7 @@ fn poll_piece<I: Socket, D: Buf + 'static>(
                 let (file, at) = part.place();
                 let sent = ready!(stream.poll_send_file(cx, file, at, length));
                 if matches!(sent, Ok(0)) {
-                    let error = "the file was changed while it was sent";
-                    return Poll::Ready(Err(Failed::Body(error.into())));
+                    return Poll::Ready(Err(Failed::Body(FILE_CHANGED.into())));
                 }
                 sent
             }
