@@ -370,9 +370,9 @@ fn head(response: &mut Reply, media_type: &'static str) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::os::fd::AsFd;
 
     use http_body_util::BodyExt;
-    use std::os::fd::AsFd;
 
     use super::*;
     use crate::admin::metrics::tests::{told, view, view_by};

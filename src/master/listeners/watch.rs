@@ -83,7 +83,7 @@ impl Master {
         if sockets.contains(&Socket::New) {
             self.observers.init.store(&self.listeners);
             self.give_to_workers();
-            // New workers do not have the old socket.
+            // These workers also have the old socket still, and new ones will not.
             self.handle_event(Event::Reload);
         }
     }

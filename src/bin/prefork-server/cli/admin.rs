@@ -34,14 +34,11 @@ pub(crate) fn admin(text: &str) -> Result<Admin, String> {
     match text {
         "off" => Ok(Admin::Off),
         "auto" => Ok(Admin::Auto),
-        other => {
-            super::value::address(other)
-                .map(Admin::At)
-                .map_err(|why| match other.contains(':') {
-                    true => why,
-                    false => format!("{why}; or off, or auto"),
-                })
-        }
+        other => match super::value::address(other) {
+            Ok(address) => Ok(Admin::At(address)),
+            Err(why) if other.contains(':') => Err(why),
+            Err(why) => Err(format!("{why}; or off, or auto")),
+        },
     }
 }
 

@@ -36,7 +36,8 @@ pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
 }
 
 /// The address that the server itself takes from the environment, if it is one. A socket comes
-/// first, because a port takes no commands. Port 0 is none: only the server knows its port.
+/// first, because a port takes no commands. An address with port 0 is left out: the kernel has
+/// chosen a port, which only the server knows.
 pub(super) fn by_environment() -> Result<Option<Address>, Failure> {
     let text = env::var("PREFORK_ADMIN").unwrap_or_default();
     if text.is_empty() {
