@@ -57,11 +57,13 @@ fn short_end(stem: &[u8]) -> Option<&[u8]> {
     matches!(before.last(), None | Some(b'.' | b'-')).then_some(end)
 }
 
-/// Hexadecimal digits, and not a word with a number behind it, as in `facade12`.
+/// Hexadecimal digits, and neither a word with a number behind it, as in `facade12`, nor a number
+/// with a letter or two, as in `20240101a`.
 fn is_hex_hash(token: &[u8]) -> bool {
     let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_letter_after_digit = |pair: &[u8]| pair[0].is_ascii_digit() && pair[1] >= b'a';
     HEX.contains(&token.len())
+        && token.len() - length(token, u8::is_ascii_digit) > 2
         && token.iter().all(is_hex)
         && token.windows(2).any(is_letter_after_digit)
 }
@@ -207,6 +209,8 @@ mod tests {
             "facade12.png",
             "decade80.jpg",
             "photo-20240101.jpg",
+            "photo-20240101a.jpg",
+            "scan-00000001ab.png",
             "IMG_20240101.jpg",
             "IMG-20240101-WA0001.jpg",
             "DSC00012.jpg",
