@@ -68,9 +68,10 @@ impl HeaderRule {
             rule: format!("{pattern}: {name}: {value}"),
             why,
         };
-        if pattern.is_empty() || !is_closed(pattern) {
-            return Err(refuse(Why::Pattern));
+        if pattern.is_empty() {
+            return Err(refuse(Why::NoPattern));
         }
+        fast_glob::validate(pattern).map_err(|error| refuse(Why::Pattern(error)))?;
         let field = HeaderName::try_from(name).map_err(|_| refuse(Why::Name))?;
         if FIXED.contains(&field) {
             return Err(refuse(Why::Fixed));
@@ -91,12 +92,6 @@ impl HeaderRule {
         let pattern = self.pattern.trim_start_matches('/');
         pattern == "**" || fast_glob::glob_match(pattern, subject)
     }
-}
-
-/// Whether each bracket of the pattern has its other one.
-fn is_closed(pattern: &str) -> bool {
-    let count = |wanted| pattern.matches(wanted).count();
-    count('[') == count(']') && count('{') == count('}') && !pattern.ends_with('\\')
 }
 
 impl FromStr for HeaderRule {
@@ -131,7 +126,8 @@ pub struct RuleError {
 #[derive(Debug)]
 enum Why {
     Form,
-    Pattern,
+    NoPattern,
+    Pattern(fast_glob::Error),
     Name,
     Value,
     Fixed,
@@ -139,14 +135,15 @@ enum Why {
 
 impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.why {
+        write!(f, "the rule {:?} is wrong: ", self.rule)?;
+        f.write_str(match &self.why {
             Why::Form => "it is not PATTERN: NAME: VALUE",
-            Why::Pattern => "its pattern is empty, or a bracket is not closed",
+            Why::NoPattern => "its pattern is empty",
+            Why::Pattern(error) => return write!(f, "in its pattern: {error}"),
             Why::Name => "its name is no name of a field",
             Why::Value => "its value has a character that no field may have",
             Why::Fixed => "the server computes that field itself",
-        };
-        write!(f, "the rule {:?} is wrong: {why}", self.rule)
+        })
     }
 }
 
@@ -241,7 +238,9 @@ mod tests {
             ("*.js", "PATTERN: NAME: VALUE"),
             ("*.js: x-a", "PATTERN: NAME: VALUE"),
             (": x-a: 1", "pattern"),
-            ("[a: x-a: 1", "pattern"),
+            ("[a: x-a: 1", "unclosed"),
+            ("a}{b: x-a: 1", "unclosed"),
+            ("a\\: x-a: 1", "backslash"),
             ("*: x a: 1", "name"),
             ("*: x-a: \u{7f}", "value"),
             ("*: Content-Length: 1", "computes"),
