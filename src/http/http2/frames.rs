@@ -136,6 +136,11 @@ impl Frames {
         });
     }
 
+    /// As [`OwnSettings::have_uploads`].
+    pub(crate) fn have_uploads(&self) -> bool {
+        self.own_settings.borrow().have_uploads()
+    }
+
     /// What h2 announces. A client that another server has told more knows that.
     pub(crate) fn announced(&self) -> Announced {
         let told = self.own_settings.borrow().told();

@@ -250,7 +250,11 @@ impl HyperConnection {
     }
 
     fn has_streams(&self) -> bool {
-        !self.tasks.is_empty() || self.streams.are_open()
+        // When the server has ended its half of a tunnel, only the handler still has the stream.
+        let may_be_tunnelled = || self.budget.frames.have_uploads();
+        !self.tasks.is_empty()
+            || self.streams.are_open()
+            || (self.streams.tunnels() == Tunnels::Some && may_be_tunnelled())
     }
 
     /// New streams wait. They need not if the connection does not move now, or cannot.

@@ -115,6 +115,11 @@ impl OwnSettings {
         Ends::Nothing
     }
 
+    /// Whether a stream is open whose request has not come to its end.
+    pub(crate) fn have_uploads(&self) -> bool {
+        !self.uploads.is_empty()
+    }
+
     fn begin(&mut self, stream: u32) {
         self.uploads.push(stream);
         if self.told.initial == Initial::Zero {

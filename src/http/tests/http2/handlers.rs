@@ -110,10 +110,7 @@ fn a_tunnel_that_is_half_closed_stays_while_the_client_is_silent() {
             async move {
                 spawn_local(async move {
                     let mut tunnel = Tunnel(hyper::upgrade::on(request).await.expect("a tunnel"));
-                    let end = |cx: &mut Context<'_>| {
-                        hyper::rt::Write::poll_shutdown(Pin::new(&mut tunnel.0), cx)
-                    };
-                    std::future::poll_fn(end).await.expect("it is open");
+                    tunnel.end().await;
                     tunnel.read(&mut [0; 4]).await.expect("it is half open");
                     *heard.borrow_mut() += 1;
                 });
@@ -136,6 +133,48 @@ fn a_tunnel_that_is_half_closed_stays_while_the_client_is_silent() {
     });
 }
 
+/// The handler has ended its half of the tunnel, and reads on until it has read four bytes.
+#[test]
+fn a_tunnel_that_is_half_closed_is_not_idle_and_ends_with_its_handler() {
+    run(async {
+        let heard = Rc::<RefCell<u32>>::default();
+        let app_heard = Rc::clone(&heard);
+        let app = move |request: Request| {
+            let heard = Rc::clone(&app_heard);
+            async move {
+                spawn_local(async move {
+                    let mut tunnel = Tunnel(hyper::upgrade::on(request).await.expect("a tunnel"));
+                    tunnel.end().await;
+                    while *heard.borrow() < 2 {
+                        tunnel.read(&mut [0; 4]).await.expect("it is half open");
+                        *heard.borrow_mut() += 1;
+                    }
+                });
+                Ok(text(""))
+            }
+        };
+        let http = options().idle_timeout(SHORT).header_timeout(SHORT);
+        let host = Host::start(http, app).await;
+        let mut client = Http2Client::connect(&host).await;
+        let connect = http::Request::connect("test:1");
+        let (response, mut to) = client.send(connect, false).await;
+        let mut from = response.await.expect("a response").into_body();
+        while let Some(piece) = from.data().await {
+            assert!(piece.expect("the server has ended its half").is_empty());
+        }
+        for count in 1..=2 {
+            // More than both timeouts. The connection of a client that ignores GOAWAY would end.
+            pass_time(&host).await;
+            to.send_data("ping".into(), false).expect("open");
+            reaches(&heard, count).await;
+        }
+        // The client has not ended its half, but nothing reads it any more.
+        let end = client.connection.await.expect("no panic");
+        end.expect("a GOAWAY of a connection that is idle");
+        host.emptied().await;
+    });
+}
+
 /// The server's end of a tunnel. Reads and writes four bytes at a time.
 struct Tunnel(hyper::upgrade::Upgraded);
 
@@ -150,6 +189,11 @@ impl Tunnel {
             4 => Ok(()),
             _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
         }
+    }
+
+    async fn end(&mut self) {
+        let end = |cx: &mut Context<'_>| hyper::rt::Write::poll_shutdown(Pin::new(&mut self.0), cx);
+        std::future::poll_fn(end).await.expect("it is open");
     }
 
     async fn write(&mut self, bytes: &[u8; 4]) {
