@@ -94,6 +94,65 @@ fn the_cache_does_not_change_a_request() {
     }
 }
 
+/// All texts that differ from this one in one place.
+fn almost(text: &str) -> impl Iterator<Item = Vec<u8>> {
+    const BYTES: &[u8] = b"\0\t\n\x0b\r !\"#%+,-./0129:;?@AGZ_agz~\x7f\x80\xff";
+    let bytes = text.as_bytes();
+    (0..bytes.len()).flat_map(move |at| {
+        let (before, after) = bytes.split_at(at);
+        let replaced = BYTES.iter().map(move |&byte| (byte, &after[1..]));
+        let added = BYTES.iter().map(move |&byte| (byte, after));
+        let changed = replaced.chain(added);
+        let changed = changed.map(move |(byte, after)| [before, &[byte], after].concat());
+        changed.chain([[before, &after[1..]].concat()])
+    })
+}
+
+/// What is found, and what is left of the input.
+fn described(text: &[u8], cache: &mut HeadCache) -> String {
+    let mut input = BytesMut::from(text);
+    let (found, request) = find_next(&mut input, cache);
+    let (head, body, is_last) = match found {
+        Found::Plain {
+            head,
+            body,
+            is_last,
+        } => (head, body, is_last),
+        Found::Other(taken) => {
+            assert_eq!([&taken[..], &input].concat(), text);
+            return "other".into();
+        }
+        Found::Part => return "part".into(),
+        Found::PartOfBody => return "part of a body".into(),
+    };
+    if let Head::InInput(len) = head {
+        let _head = input.split_to(len);
+    }
+    let (method, uri, fields) = (request.method(), request.uri(), request.headers());
+    format!("{method} {uri} {fields:?} {body:?} {is_last} {input:?}")
+}
+
+#[test]
+fn a_head_that_differs_from_the_cached_one_in_a_byte_is_not_taken_for_it() {
+    for head in [
+        "GET /a?b HTTP/1.1\r\nHost: h\r\nCookie: a=b\r\nConnection: keep-alive\r\nx:\r\n\r\n",
+        "POST /a HTTP/1.1\r\nhost:h:80\r\nX: a \r\nContent-Length: 12\r\ny: \t\r\n\r\nGET / HTTP/1",
+        "PUT / HTTP/1.1\nhost: h\ncontent-length:0\nx-a: b\n\n",
+    ] {
+        for text in almost(head) {
+            let mut cache = HeadCache::default();
+            for _ in 0..2 {
+                described(head.as_bytes(), &mut cache);
+            }
+            assert!(cache.cached().is_some());
+            let text = [&text, &b"GET /next HTTP/1.1\r\n\r\n"[..]].concat();
+            let cached = described(&text, &mut cache);
+            let uncached = described(&text, &mut HeadCache::default());
+            assert_eq!(cached, uncached, "{}", text.escape_ascii());
+        }
+    }
+}
+
 #[test]
 fn a_cached_head_stays_in_the_input() {
     let head = "GET /polled HTTP/1.1\r\nHost: h\r\n\r\n";
