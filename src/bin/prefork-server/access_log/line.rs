@@ -179,15 +179,15 @@ fn escape_text(out: &mut Vec<u8>, value: &[u8], room: usize) {
     }
 }
 
-/// Escapes what RFC 8259, section 7 asks for, and every control character, because people read logs
-/// in a terminal.
+/// Escapes what RFC 8259, section 7 asks for. People read logs in a terminal, so it also escapes
+/// every control character, and those that change the direction of the text around them (UAX #9).
 fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
     let end = out.len() + room;
     for character in String::from_utf8_lossy(value).chars() {
         let start = out.len();
         match character {
             '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
-            character if character.is_control() => {
+            character if character.is_control() || is_direction(character) => {
                 put(out, format_args!("\\u{:04x}", u32::from(character)));
             }
             character => put(out, format_args!("{character}")),
@@ -196,6 +196,14 @@ fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
             return out.truncate(start);
         }
     }
+}
+
+/// Whether the character changes the direction of the text around it.
+fn is_direction(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 fn quote_text(out: &mut Vec<u8>, value: Option<&[u8]>) {

@@ -97,7 +97,8 @@ async fn a_line_of_json_is_one_object() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let log = log_to(&path, LogFormat::Json);
-    let agent = http::HeaderValue::from_bytes(b"\xc3\xa4 \"q\" \\ \xff\t\xc2\x9b").unwrap();
+    let agent =
+        http::HeaderValue::from_bytes(b"\xc3\xa4 \"q\" \\ \xff\t\xc2\x9b\xe2\x80\xae").unwrap();
     let request = Request::post("/a")
         .header("user-agent", agent)
         .header("host", "example.org")
@@ -108,7 +109,10 @@ async fn a_line_of_json_is_one_object() {
     serve(&log, peer(), request, "123").await;
     drop(log);
     let line = fs::read_to_string(path).unwrap();
-    assert!(line.ends_with("}\n") && line.contains("\\u009b"), "{line}");
+    assert!(
+        line.ends_with("}\n") && line.contains("\\u009b\\u202e"),
+        "{line}"
+    );
     let object: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(object["time"], "1970-01-01T00:00:00.000Z");
     assert_eq!(object["peer"], "192.0.2.7");
@@ -128,7 +132,10 @@ async fn a_line_of_json_is_one_object() {
     assert_eq!(object["request_id"], "tea-1");
     assert_eq!(object["traceparent"], TRACE);
     assert_eq!(object["referer"], serde_json::Value::Null);
-    assert_eq!(object["user_agent"], "\u{e4} \"q\" \\ \u{fffd}\t\u{9b}");
+    assert_eq!(
+        object["user_agent"],
+        "\u{e4} \"q\" \\ \u{fffd}\t\u{9b}\u{202e}"
+    );
     let guide = include_str!("../../../guide/logs.md");
     for name in object.as_object().unwrap().keys() {
         assert!(guide.contains(&format!("`{name}`")), "{name}");
