@@ -128,6 +128,11 @@ where
                 return self.refuse(refusal.status(), request, exchange);
             }
             rules::settle_host(&mut request);
+            if asks == Asks::Tunnel {
+                // A client may send the first bytes of another program before it has the response
+                // (RFC 9931 8). If there is no tunnel, they must not be taken for a request.
+                self.state.end_after_response();
+            }
         }
         let limit = self.registry.http.max_body_size.unwrap_or(u64::MAX);
         // The size of a chunked body is not known yet; its bytes are counted as they come.

@@ -203,9 +203,9 @@ fn codings_out_of_place() -> Vec<Case> {
             "9110 9.3.6",
             "CONNECT h:80 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n",
         ),
-        open(
+        closed(
             "CONNECT with a length of 0",
-            "9110 9.3.6",
+            "9931 8",
             "CONNECT h:80 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
             &["405 CONNECT h:80 h:80"],
         ),

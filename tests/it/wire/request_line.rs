@@ -52,9 +52,9 @@ fn targets() -> Vec<Case> {
             line("OPTIONS * HTTP/1.1"),
             &["200 OPTIONS * h"],
         ),
-        open(
-            "authority form",
-            "9112 3.2.3",
+        closed(
+            "authority form, and no tunnel",
+            "9931 8",
             line("CONNECT h:443 HTTP/1.1"),
             &["405 CONNECT h:443 h:443"],
         ),
