@@ -33,7 +33,7 @@ use crate::protocol::channel::Received;
 use crate::protocol::scoreboard::Page;
 use crate::supervisor::{AdminEvent, AdminKeeper, Time};
 use crate::sys::clock;
-use crate::sys::discard::discard;
+use crate::sys::discard::discard_within;
 
 /// How often a process is asked if it responds. A process that hangs is replaced after this time,
 /// or twice this time.
@@ -241,9 +241,13 @@ impl Admin {
         }
     }
 
-    /// The server has ended.
-    pub(in crate::master) fn end(self, now: Time) {
-        end(self.addresses, now);
+    /// Frees the ports, and the names of the sockets. Those who are connected to a socket stay.
+    fn free_addresses(&mut self, now: Time) {
+        let addresses = std::mem::take(&mut self.addresses).into_iter();
+        let (sockets, ports) = addresses.partition(AdminAddress::is_socket);
+        self.addresses = sockets;
+        self.addresses.iter_mut().for_each(AdminAddress::free_name);
+        end(ports, now);
     }
 }
 
@@ -260,6 +264,9 @@ fn channels<'a>(
 
 /// Ends all processes of these addresses, and waits for them for a moment.
 fn end(mut addresses: Vec<AdminAddress>, now: Time) {
+    if addresses.is_empty() {
+        return;
+    }
     let mut processes = Vec::new();
     for address in &mut addresses {
         address.keeper.handle(AdminEvent::End, now);
@@ -291,7 +298,7 @@ fn end(mut addresses: Vec<AdminAddress>, now: Time) {
         process.reap();
     }
     // They may have run as another user, who may have left a descriptor whose close(2) blocks.
-    discard((addresses, ended));
+    discard_within((addresses, ended), END_PATIENCE);
 }
 
 impl Master {
@@ -353,12 +360,17 @@ impl Master {
         keepers.for_each(|keeper| keeper.handle(AdminEvent::Renew, now));
     }
 
-    /// The server has ended.
+    /// The server has ended. Who waits for that is told when another server can have the admin
+    /// addresses and the pid file.
     pub(super) fn end_admin(&mut self) {
         let now = self.clock.now();
+        if let Some(admin) = &mut self.observers.admin {
+            admin.free_addresses(now);
+        }
+        self.pid_file = None;
         self.tell_view(clock::monotonic());
         if let Some(admin) = self.observers.admin.take() {
-            admin.end(now);
+            end(admin.addresses, now);
         }
     }
 

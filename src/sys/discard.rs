@@ -7,9 +7,11 @@
 //! blocks in close(2) delays execve(2) and the end of the process.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Drops `sockets`, which may have descriptors from another process in their queues. A new process
 /// keeps all of them open until then, and ends at once: the kernel does not linger for a process
@@ -18,10 +20,24 @@ use nix::libc;
 /// Not for descriptors that this process has received: close(2) flushes a file at each close of one
 /// of its descriptors.
 pub(crate) fn discard<T>(sockets: T) {
+    let _ = drop_held(sockets);
+}
+
+/// The same, but it waits for the new process, at most for `patience`: then the port of a listener
+/// is free.
+pub(crate) fn discard_within<T>(sockets: T, patience: Duration) {
+    if let Some(holder) = drop_held(sockets) {
+        wait_for_end(holder, patience);
+    }
+}
+
+/// Drops `sockets`, and returns the process that has them until it ends.
+fn drop_held<T>(sockets: T) -> Option<libc::pid_t> {
     match fork_holder() {
-        Ok(release) => {
+        Ok((holder, release)) => {
             drop(sockets);
             drop(release);
+            Some(holder)
         }
         Err(error) => {
             tracing::warn!(
@@ -29,27 +45,40 @@ pub(crate) fn discard<T>(sockets: T) {
                 "cannot fork to close descriptors from a worker; closing them here may block"
             );
             drop(sockets);
+            None
         }
     }
 }
 
+/// Returns at once if the process is reaped already, or if no descriptor is free.
+fn wait_for_end(process: libc::pid_t, patience: Duration) {
+    // SAFETY: pidfd_open(2) gets two numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
+    let Ok(fd @ 0..) = libc::c_int::try_from(fd) else {
+        return;
+    };
+    // SAFETY: the kernel has just opened it, and nothing else has it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    let _ = poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout);
+}
+
 /// Forks a process that holds every descriptor of this one until the returned pipe end is dropped.
-fn fork_holder() -> io::Result<io::PipeWriter> {
+fn fork_holder() -> io::Result<(libc::pid_t, io::PipeWriter)> {
     let (end, release) = io::pipe()?;
     // SAFETY: the new process makes only async-signal-safe calls (signal-safety(7)): close(2),
     // read(2) and _exit(2), on numbers that are open there. It drops nothing. The kernel writes to
     // `byte`, which is valid for writes.
     unsafe {
         match libc::fork() {
-            -1 => return Err(io::Error::last_os_error()),
+            -1 => Err(io::Error::last_os_error()),
             0 => {
                 libc::close(release.as_raw_fd());
                 let mut byte = 0u8;
                 while libc::read(end.as_raw_fd(), (&raw mut byte).cast(), 1) < 0 {}
                 libc::_exit(0)
             }
-            _ => {}
+            holder => Ok((holder, release)),
         }
     }
-    Ok(release)
 }

@@ -21,6 +21,7 @@ mod sys;
 
 tests! {
     descriptors_queued_in_a_socket_are_closed_without_waiting,
+    a_port_is_free_when_its_listener_was_discarded,
 }
 
 /// Far longer than the test waits.
@@ -59,4 +60,14 @@ fn descriptors_queued_in_a_socket_are_closed_without_waiting() {
     });
     is_done.recv_timeout(CEILING).expect("it does not wait");
     until(|| send(&here, &here).is_err());
+}
+
+fn a_port_is_free_when_its_listener_was_discarded() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound");
+    let mut listener = Some(listener);
+    for _ in 0..100 {
+        sys::discard_within(listener.take(), CEILING);
+        listener = Some(TcpListener::bind(port).expect("it is free"));
+    }
 }

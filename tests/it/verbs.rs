@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ tests! {
     an_operation_that_fails_says_why,
     a_scale_fails_whose_worker_cannot_be_spawned,
     a_wait_that_is_over_is_told_and_the_operation_goes_on,
+    a_stop_is_done_when_another_server_can_start,
     a_stop_is_done_also_when_another_server_has_the_address,
     servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file,
     a_pid_file_of_no_server_is_told_from_one_of_a_server_with_another_address,
@@ -239,6 +242,29 @@ fn a_wait_that_is_over_is_told_and_the_operation_goes_on() {
     assert_eq!(client.response().body, "hi");
     assert_eq!(stop.wait().expect("it ends").code(), Some(0));
     let Operated { server, .. } = operated;
+    assert_eq!(server.end().code, Some(0));
+}
+
+fn a_stop_is_done_when_another_server_can_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let pid_file = dir.path().join("pid").display().to_string();
+    let arguments = ["--admin", "127.0.0.1:0", "--pid-file", &pid_file];
+    let Operated {
+        mut server,
+        admin,
+        installed: _directory,
+    } = Operated::start(&arguments);
+    server.address();
+    let port = admin_port(&server);
+    let socket = admin.trim_start_matches("unix:");
+    let control = Control::at(admin.parse().expect("an address"));
+    let wait = Some(Duration::from_secs(10));
+    let stop = control.run(Command::Stop(Stop::Drain), wait);
+    let freed = TcpListener::bind(port);
+    let left = [&pid_file, socket].map(|it| Path::new(it).exists());
+    assert_eq!(stop.expect("it serves"), Progress::Done);
+    freed.expect("the server has left its port");
+    assert_eq!(left, [false, false], "the pid file and the socket file");
     assert_eq!(server.end().code, Some(0));
 }
 

@@ -103,6 +103,15 @@ impl AdminAddress {
         self.listener.asked == *asked
     }
 
+    pub(super) fn is_socket(&self) -> bool {
+        self.listener.file.is_some()
+    }
+
+    /// Removes the socket file.
+    pub(super) fn free_name(&mut self) {
+        self.listener.file = None;
+    }
+
     /// Makes the listener as it was. The process that follows a reload or an upgrade gets it.
     pub(super) fn renew_listener(&mut self) {
         if let Err(error) = self.listener.renew() {
