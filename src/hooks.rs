@@ -343,6 +343,18 @@ pub trait Hooks {
         Ok(())
     }
 
+    /// Called in the master, on its thread, when the canary of an upgrade is ready, before the
+    /// master becomes the new binary, whose `main` then reads a configuration again. So it may
+    /// compare the configuration with what it was at [`Notice::UpgradeStarted`]: only that has been
+    /// tried. If it returns an error, the upgrade is abandoned with that reason. It is called for a
+    /// dry run too.
+    ///
+    /// # Errors
+    /// Any error because of which the new binary could not go on.
+    fn check_upgrade(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     /// Called in the master, on its thread, after each worker was spawned, the canary of an upgrade
     /// included, and before the worker is ready. If it returns an error, the server drains, this
     /// worker too, and ends with [`Error::Hook`](crate::Error::Hook). It must not wait for the

@@ -60,6 +60,10 @@ impl Hooks for Timed {
         self.time("check_reload", |hooks| hooks.check_reload())
     }
 
+    fn check_upgrade(&mut self) -> Result<(), BoxError> {
+        self.time("check_upgrade", |hooks| hooks.check_upgrade())
+    }
+
     fn worker_spawned(&mut self, worker: &WorkerInfo) -> Result<(), BoxError> {
         self.time("worker_spawned", |hooks| hooks.worker_spawned(worker))
     }
@@ -109,6 +113,7 @@ mod tests {
         let mut command = WorkerCommand::default();
         assert!(hooks.worker_command(slot, generation, &mut command).is_ok());
         assert!(hooks.check_reload().is_ok());
+        assert!(hooks.check_upgrade().is_ok());
         assert!(hooks.worker_spawned(&worker).is_ok());
         assert!(hooks.serving(&[], &[]).is_ok());
         hooks.worker_respawned(&worker, WorkerExit::Code(0), &worker);
@@ -124,6 +129,7 @@ mod tests {
         let every = [
             "worker_command",
             "check_reload",
+            "check_upgrade",
             "worker_spawned",
             "serving",
             "worker_respawned",

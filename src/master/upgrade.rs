@@ -18,7 +18,7 @@ use self::program::Identity;
 pub(super) use self::program::Program;
 use self::state::MasterState;
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::handle::Command;
 use crate::hooks::Notice;
 use crate::id::WorkerId;
@@ -177,7 +177,9 @@ impl Master {
             );
             return self.handle_event(Event::UpgradeFailed);
         }
-        if let Err(why) = self.trust_program() {
+        let checked = self.observers.hooks.check_upgrade();
+        let checked = checked.map_err(|error| chain(&*error));
+        if let Err(why) = checked.and_then(|()| self.trust_program()) {
             self.canary_failed(why);
             return self.handle_event(Event::UpgradeFailed);
         }

@@ -16,7 +16,10 @@ use tempfile::TempDir;
 
 use crate::admin::{Watched, is_admin};
 use crate::client::get;
-use crate::support::{Server, binary, descendants, output, pid_of, program, refused, until};
+use crate::support::{
+    BINARY, Server, binary, descendants, output, pid_of, program, refused, until,
+};
+use crate::upgrade::Installed;
 
 tests! {
     a_reload_reads_the_file_again_and_says_what_cannot_change,
@@ -25,6 +28,7 @@ tests! {
     a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it,
     a_file_that_has_become_a_fifo_abandons_the_reload,
     an_upgrade_reads_the_file_again,
+    an_upgrade_whose_file_is_changed_meanwhile_is_abandoned,
     a_resize_outlives_a_reload_and_an_upgrade_and_both_say_so,
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     an_address_that_is_given_twice_is_refused_by_its_settings,
@@ -151,6 +155,33 @@ fn an_upgrade_reads_the_file_again() {
     server.wait("reload_finished");
     // An old worker may still accept until it has heard of the drain.
     until(|| get(address, "/").body == "black");
+}
+
+fn an_upgrade_whose_file_is_changed_meanwhile_is_abandoned() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--config", &file.display().to_string()]);
+    let address = server.address();
+    let (tried, go_on) = (installed.beside("tried"), installed.beside("go-on"));
+    mkfifo(&go_on, Mode::S_IRWXU).expect("a new name");
+    // The canary starts after the change, in place of a change while it starts.
+    let [tried_text, go_on_text] = [&tried, &go_on].map(|path| path.display());
+    let script = format!("echo > {tried_text}; read line < {go_on_text}; exec {BINARY} \"$@\"");
+    installed.replace_by_script("/bin/sh", &script);
+    server.signal(Signal::SIGUSR2);
+    until(|| tried.exists());
+    fs::write(&file, format!("{BEGIN}respond = \"black\"")).expect("it is ours");
+    fs::write(&go_on, "\n").expect("the script reads it");
+    let why = server.wait("upgrade_abandoned")["why"].to_string();
+    assert!(
+        why.contains("it was changed while the upgrade ran"),
+        "{why}"
+    );
+    assert_eq!(get(address, "/").body, "green");
+    // What is not changed is as it was tried.
+    installed.replace(BINARY);
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
 }
 
 fn a_resize_outlives_a_reload_and_an_upgrade_and_both_say_so() {

@@ -15,7 +15,7 @@ use prefork_server::{
 };
 
 use crate::app::{Setup, SharedLog};
-use crate::cli::config::CONTENT;
+use crate::cli::config::{CONTENT, ConfigFile};
 use crate::cli::{Logs, Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
@@ -170,6 +170,8 @@ pub(crate) struct Console {
     urls: Urls,
     log: SharedLog,
     contents: Contents,
+    /// The file with options as it was when the upgrade began.
+    tried: Option<String>,
 }
 
 fn what(options: &Options) -> String {
@@ -200,6 +202,7 @@ impl Console {
             urls: Urls::new(options),
             log,
             contents: Contents::new(options.file.clone()),
+            tried: None,
         }
     }
 }
@@ -248,7 +251,22 @@ impl Hooks for Console {
         Ok(())
     }
 
+    /// The canary has read the file with options, and this process reads it again as the new
+    /// binary, when there is no way back.
+    fn check_upgrade(&mut self) -> Result<(), BoxError> {
+        match self.contents.first() {
+            Some(file) if file.now() != self.tried => {
+                let path = file.path.display();
+                Err(format!("--config {path}: it was changed while the upgrade ran").into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn notice(&mut self, notice: &Notice) {
+        if *notice == Notice::UpgradeStarted {
+            self.tried = self.contents.first().and_then(ConfigFile::now);
+        }
         let contents = &mut self.contents;
         match notice {
             Notice::ReloadStarted { generation, .. } => contents.reload_started(*generation),

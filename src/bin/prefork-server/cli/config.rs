@@ -157,6 +157,12 @@ impl ConfigFile {
         }
     }
 
+    /// What a new master would read now; `None` if it would fail or wait.
+    pub(crate) fn now(&self) -> Option<String> {
+        self.check_is_still_file().ok()?;
+        read(&self.path).ok().map(|(content, _)| content)
+    }
+
     /// For the workers of a reload: the values of this file, except those that only a new master
     /// can change, which stay as in `old`. Returns their names too.
     pub(crate) fn for_workers_after(&self, old: &Self) -> (Self, Vec<String>) {
