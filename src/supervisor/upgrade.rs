@@ -39,24 +39,21 @@ impl Supervisor {
         }
     }
 
-    /// Begins the command that has waited longest, if the server is not busy with another.
+    /// Begins the command that has waited longest, if the server is not busy with another. An
+    /// upgrade also waits until the canary of an abandoned one is gone: there is one at most. That
+    /// may take long, so a reload does not wait for it.
     pub(super) fn begin_pending(&mut self) {
         // The replacement of a worker that has asked for it is finished first, so that the new
         // image finds one worker in each slot.
         if self.phase != Phase::Serving || self.is_replacing() {
             return;
         }
-        match self.pending.first() {
-            Some(PendingCommand::Reload) => {
-                self.pending.remove(0);
-                self.begin_reload();
-            }
-            // The canary of an abandoned upgrade must be gone: there is one at most.
-            Some(PendingCommand::Upgrade) if self.canary.is_none() => {
-                self.pending.remove(0);
-                self.begin_upgrade();
-            }
-            _ => {}
+        let may_begin = |&command: &_| command == PendingCommand::Reload || self.canary.is_none();
+        let next = self.pending.iter().position(may_begin);
+        match next.map(|next| self.pending.remove(next)) {
+            Some(PendingCommand::Reload) => self.begin_reload(),
+            Some(PendingCommand::Upgrade) => self.begin_upgrade(),
+            None => {}
         }
     }
 

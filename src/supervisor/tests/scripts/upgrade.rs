@@ -214,6 +214,25 @@ fn a_reload_waits_for_an_upgrade_and_an_upgrade_for_a_reload() {
 }
 
 #[test]
+fn a_reload_does_not_wait_for_the_canary_of_an_abandoned_upgrade() {
+    for (asked, after_canary) in [
+        (&[Event::Reload][..], &[][..]),
+        (&[Event::Upgrade, Event::Reload], &[canary(4, 4)]),
+        (&[Event::Reload, Event::Upgrade], &[canary(4, 4)]),
+    ] {
+        let mut world = World::serving(1);
+        upgrading(&mut world, 2);
+        world.event(Event::UpgradeFailed).expect([drain(2)]);
+        for event in asked {
+            world.event(*event);
+        }
+        world.expect([spawn(3, 0, 3)]).ready(3).expect([drain(1)]);
+        world.exited(2, Exit::Clean);
+        assert_eq!(world.actions, after_canary, "{asked:?}");
+    }
+}
+
+#[test]
 fn crashes_and_resizes_go_on_during_an_upgrade() {
     let mut world = World::serving(1);
     world.event(Event::Upgrade).forget();
