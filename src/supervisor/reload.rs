@@ -14,9 +14,10 @@ use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 // crash, because the reload has failed and not the server.
 
 impl Supervisor {
-    /// Has the master check what it gives to new workers, before a worker is touched.
+    /// Has the master check what it gives to new workers, before a worker is touched. Workers may
+    /// ask without end, so one check is for all that have asked before it.
     pub(super) fn reload_asked(&mut self) {
-        if !self.is_draining() {
+        if !self.is_draining() && !self.actions.contains(&Action::CheckReload) {
             self.actions.push_back(Action::CheckReload);
         }
     }

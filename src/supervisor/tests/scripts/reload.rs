@@ -10,6 +10,23 @@ fn a_reload_is_checked_before_a_worker_is_touched() {
 }
 
 #[test]
+fn one_check_is_for_all_that_asked_before_it() {
+    let mut world = World::serving(1);
+    let machine = &mut world.watched.machine;
+    for _ in 0..3 {
+        machine.handle(Event::ReloadAsked, Time::ZERO);
+    }
+    assert_eq!(machine.next_action(), Some(Action::CheckReload));
+    assert_eq!(machine.next_action(), None);
+    machine.handle(Event::ReloadAsked, Time::ZERO);
+    assert_eq!(
+        machine.next_action(),
+        Some(Action::CheckReload),
+        "a later one"
+    );
+}
+
+#[test]
 fn a_refused_reload_changes_nothing_and_is_notified() {
     let mut world = World::serving(1);
     world
