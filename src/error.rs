@@ -91,7 +91,8 @@ pub enum Error {
         /// How the last workers ended, newest last.
         failures: Vec<String>,
     },
-    /// Workers crashed more often than the crash limit allows.
+    /// Workers crashed, or could not be started while no other one served, more often than the
+    /// crash limit allows.
     #[non_exhaustive]
     CrashLimit {
         /// How many crashes there were.
@@ -209,7 +210,7 @@ impl fmt::Display for Error {
             } => {
                 write!(
                     f,
-                    "{crashes} crashes within {per:?}, the last: {}",
+                    "{crashes} crashes or failed starts within {per:?}, the last: {}",
                     failures.join("; ")
                 )
             }

@@ -37,6 +37,7 @@ tests! {
     a_panic_in_the_task_that_drives_deadlines_ends_the_worker,
     a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash,
     a_worker_that_cannot_be_started_does_not_count_as_a_crash,
+    a_server_that_can_start_no_worker_says_which_call_fails,
 }
 
 fn queued_connections_survive_the_crash_of_their_worker() {
@@ -106,7 +107,8 @@ fn a_worker_that_always_crashes_ends_the_server_with_the_reason() {
     let ended = Server::start_app("crashes").end();
     assert_eq!(ended.code, Some(4), "{}", ended.log);
     assert!(ended.log.contains("the disk is on fire"), "{}", ended.log);
-    assert!(ended.log.contains("4 crashes within 60s"), "{}", ended.log);
+    let told = "4 crashes or failed starts within 60s";
+    assert!(ended.log.contains(told), "{}", ended.log);
     assert_eq!(ended.count("worker_ready"), 4);
     assert_eq!(
         ended.notices.last().expect("some")["outcome"],
@@ -311,6 +313,24 @@ fn a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash() {
         assert!(pause >= most / 2 && pause <= most, "{pause} of {most} ms");
     }
     server.stop();
+}
+
+fn a_server_that_can_start_no_worker_says_which_call_fails() {
+    let mut server = Server::start(&["--workers", "1", "--crash-limit", "2/60s"]);
+    let pid = pid_of(&server.wait("worker_ready"));
+    server.address();
+    // Enough to poll those that it has, but none is free.
+    server.limit_descriptors("10:");
+    kill(pid, Signal::SIGKILL).expect("it lives");
+    let ended = server.end();
+    assert_eq!(ended.code, Some(4));
+    for told in [
+        "3 crashes or failed starts within 60s, the last: ",
+        "worker 0 could not be spawned: ",
+        "(2) failed: the limit on open files is reached",
+    ] {
+        assert!(ended.log.contains(told), "{told}: {}", ended.log);
+    }
 }
 
 /// Respawns without a backoff.

@@ -246,7 +246,8 @@ pub(in crate::master) fn spawn_error(
 ) -> Error {
     match (error.raw_os_error().map(Errno::from_raw), credentials) {
         (Some(Errno::EAGAIN), _) => {
-            let why = "a limit on processes is reached (ulimit -u, LimitNPROC=, TasksMax=)";
+            let limit = "a limit on processes is reached (ulimit -u, LimitNPROC=, TasksMax=)";
+            let why = format!("{error}: {limit}");
             Error::system("fork(2)", io::Error::new(error.kind(), why))
         }
         // What the new process reads from, and by which it reports that execve(2) has failed.
@@ -294,7 +295,8 @@ mod tests {
         for (error, limit) in [
             (
                 Errno::EAGAIN,
-                "fork(2) failed: a limit on processes is reached (ulimit -u, LimitNPROC=, ",
+                "fork(2) failed: Resource temporarily unavailable (os error 11): a limit on \
+                 processes is reached (ulimit -u, LimitNPROC=, ",
             ),
             (
                 Errno::EMFILE,
