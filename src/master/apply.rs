@@ -86,6 +86,7 @@ impl Master {
                 process.end_request = EndRequest::Kill;
             }
             signal(process, Signal::SIGKILL);
+            self.workers.on_killed(worker);
             self.publish_status();
         }
     }
@@ -97,6 +98,7 @@ impl Master {
             let (slot, pid) = (process.slot, process.pid);
             tracing::error!(%slot, %pid, %error, "a worker broke the protocol and is killed");
             signal(process, Signal::SIGKILL);
+            self.workers.on_killed(worker);
         }
     }
 

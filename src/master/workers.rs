@@ -8,6 +8,7 @@ pub(super) mod process;
 pub(super) mod spawn;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use nix::unistd::Pid;
 
@@ -15,7 +16,10 @@ use crate::hooks::{WorkerExit, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::workers::process::Process;
 use crate::protocol::scoreboard::Scoreboard;
-use crate::sys::reap;
+use crate::sys::{clock, reap};
+
+/// The kernel ends a process that was sent SIGKILL within this time, unless something holds it.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -25,6 +29,9 @@ pub(super) struct Workers {
     pub(super) processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, WorkerExit)>,
+    /// Workers that were sent SIGKILL, and when the log is to say that they have not ended, on the
+    /// monotonic clock.
+    pub(super) killed: BTreeMap<WorkerId, Duration>,
     pub(super) scoreboard: Scoreboard,
 }
 
@@ -34,6 +41,7 @@ impl Workers {
             count,
             processes: BTreeMap::new(),
             respawning: BTreeMap::new(),
+            killed: BTreeMap::new(),
             scoreboard,
         }
     }
@@ -42,6 +50,30 @@ impl Workers {
         let mut processes = self.processes.iter();
         let found = processes.find(|(_, process)| process.pid == pid);
         found.map(|(&worker, _)| worker)
+    }
+
+    /// A worker was sent SIGKILL.
+    pub(super) fn on_killed(&mut self, worker: WorkerId) {
+        let told = clock::monotonic() + ENDS_WITHIN;
+        self.killed.entry(worker).or_insert(told);
+    }
+
+    pub(super) fn next_unended(&self) -> Option<Duration> {
+        self.killed.values().min().copied()
+    }
+
+    /// Says once of each killed worker that it has not ended.
+    pub(super) fn tell_unended(&mut self, now: Duration) {
+        for (worker, _) in self.killed.extract_if(.., |_, at| *at <= now) {
+            if let Some(process) = self.processes.get(&worker) {
+                let (slot, pid) = (process.slot, process.pid);
+                tracing::error!(
+                    %slot, %pid,
+                    "a worker was sent SIGKILL {ENDS_WITHIN:?} ago, and the kernel has not ended \
+                     it: it may wait for a disk (state D in ps(1)), or a debugger may hold it"
+                );
+            }
+        }
     }
 
     /// A worker whose process has ended and was reaped by another thread, which waits for every
