@@ -40,9 +40,12 @@ impl Prefork {
     }
 
     /// Checks the settings before anything is bound. Returns the number of workers.
+    ///
+    /// A master that was upgraded cannot go back. The canary has refused what every process is
+    /// told. Of what the app tells the master alone, it leaves out what it can serve without.
     pub(super) fn parsed(&mut self) -> Result<NonZeroU16, Error> {
         if let Some(error) = self.refused.take() {
-            return Err(Error::Config(error));
+            unless_upgraded(error)?;
         }
         if self.processes == Processes::Workers && tokio::runtime::Handle::try_current().is_ok() {
             return Err(Error::Config(INSIDE_A_RUNTIME.into()));
@@ -55,53 +58,63 @@ impl Prefork {
         }
         let addresses = self.config.admin.len();
         if addresses > ADMIN_ADDRESSES_MAX {
-            let why =
-                format!("{addresses} admin addresses: there can be up to {ADMIN_ADDRESSES_MAX}");
-            if !master::is_upgraded() {
-                return Err(Error::Config(why));
-            }
-            // The app names fewer in a worker, so the canary has not refused them.
-            tracing::error!("{why}; the others are left out");
+            unless_upgraded(format!(
+                "{addresses} admin addresses: there can be up to {ADMIN_ADDRESSES_MAX}"
+            ))?;
             self.config.admin.truncate(ADMIN_ADDRESSES_MAX);
         }
         if !self.config.redirects.is_empty() && self.tls.is_none() {
-            return Err(Error::Config("redirect_to_https needs tls".into()));
+            unless_upgraded("redirect_to_https needs tls".into())?;
+            self.config.redirects.clear();
         }
         if self.config.max_connections == Some(0) {
-            return Err(Error::Config("max_connections must be at least 1".into()));
+            unless_upgraded("max_connections must be at least 1".into())?;
+            self.config.max_connections = None;
         }
         if self.config.max_requests == Some(0) {
-            return Err(Error::Config("max_requests 0: at least 1, or none".into()));
+            unless_upgraded("max_requests 0: at least 1, or none".into())?;
+            self.config.max_requests = None;
         }
         if self.config.max_worker_age == Some(Duration::ZERO) {
-            return Err(Error::Config(
-                "max_worker_age 0s: more than that, or none".into(),
-            ));
+            unless_upgraded("max_worker_age 0s: more than that, or none".into())?;
+            self.config.max_worker_age = None;
         }
         if self.config.unix_mode > 0o777 {
             let mode = self.config.unix_mode;
-            return Err(Error::Config(format!(
-                "unix_mode {mode:o}: at most 777 (octal)"
-            )));
+            unless_upgraded(format!("unix_mode {mode:o}: at most 777 (octal)"))?;
+            self.config.unix_mode &= 0o777;
         }
         if let Some(timeout) = self.config.hang_timeout
             && timeout < HANG_TIMEOUT_MIN
         {
-            return Err(Error::Config(format!(
+            unless_upgraded(format!(
                 "hang_timeout {timeout:?}: at least {HANG_TIMEOUT_MIN:?}, or none"
-            )));
+            ))?;
+            self.config.hang_timeout = None;
         }
-        let workers = self.config.workers.unwrap_or_else(master::default_workers);
-        u16::try_from(workers)
-            .ok()
-            .filter(|&workers| usize::from(workers) <= MAX_WORKERS)
-            .and_then(NonZeroU16::new)
-            .ok_or_else(|| {
-                Error::Config(format!(
-                    "{workers} workers: there can be 1 to {MAX_WORKERS}"
-                ))
-            })
+        self.count()
     }
+
+    /// The number of workers.
+    fn count(&self) -> Result<NonZeroU16, Error> {
+        let workers = self.config.workers.unwrap_or_else(master::default_workers);
+        if workers == 0 || workers > MAX_WORKERS {
+            unless_upgraded(format!(
+                "{workers} workers: there can be 1 to {MAX_WORKERS}"
+            ))?;
+        }
+        let count = u16::try_from(workers.min(MAX_WORKERS)).expect("it has 16 bits");
+        Ok(NonZeroU16::new(count).unwrap_or(NonZeroU16::MIN))
+    }
+}
+
+/// Fails, or logs the error if this is a master that was upgraded.
+fn unless_upgraded(why: String) -> Result<(), Error> {
+    if !master::is_upgraded() {
+        return Err(Error::Config(why));
+    }
+    tracing::error!("{why}; it is left out");
+    Ok(())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
@@ -33,7 +34,7 @@ tests! {
     an_upgrade_adds_and_removes_addresses,
     an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one,
     an_upgrade_with_too_many_addresses_is_abandoned,
-    addresses_that_only_the_master_names_do_not_end_an_upgraded_server,
+    settings_that_only_the_master_has_do_not_end_an_upgraded_server,
 }
 
 const PORT: &str = "127.0.0.1:0";
@@ -334,15 +335,19 @@ fn an_upgrade_with_too_many_addresses_is_abandoned() {
     changing.server.stop();
 }
 
-/// An app that names too many addresses, and none of them in a worker.
+/// An app that names too many addresses, and one that is none, and none of them in a worker.
 pub(crate) fn too_many() -> Result<(), Error> {
-    let addresses = if role() == Role::Master { 9 } else { 0 };
-    let server = (0..addresses).fold(apps::server(), |server, _| server.admin(PORT));
+    let mut server = apps::server();
+    if role() == Role::Master {
+        server = (0..9).fold(server, |server, _| server.admin(PORT));
+        let at_once = Duration::from_nanos(1);
+        server = server.admin("no address").hang_timeout(at_once).workers(0);
+    }
     server.serve(async |_| Ok(service_fn(apps::hello)))
 }
 
 /// The canary does not refuse them, and after it there is no way back.
-fn addresses_that_only_the_master_names_do_not_end_an_upgraded_server() {
+fn settings_that_only_the_master_has_do_not_end_an_upgraded_server() {
     let (installed, mut server) = Installed::app("hello");
     let address = server.address();
     let (name, program) = (apps::VARIABLE, this());
