@@ -64,8 +64,8 @@ impl Workers {
 
     /// Says once of each killed worker that it has not ended.
     pub(super) fn tell_unended(&mut self, now: Duration) {
-        for (worker, _) in self.killed.extract_if(.., |_, at| *at <= now) {
-            if let Some(process) = self.processes.get(&worker) {
+        for (worker, process) in &self.processes {
+            if self.killed.get(worker).is_some_and(|at| *at <= now) {
                 let (slot, pid) = (process.slot, process.pid);
                 tracing::error!(
                     %slot, %pid,
@@ -74,6 +74,7 @@ impl Workers {
                 );
             }
         }
+        self.killed.retain(|_, at| *at > now);
     }
 
     /// A worker whose process has ended and was reaped by another thread, which waits for every
