@@ -22,6 +22,7 @@ use crate::master::listeners::bound::{Bound, SlotListeners};
 pub(super) use crate::master::listeners::watch::ListenerWatch;
 use crate::protocol::admin::AcceptQueue;
 use crate::protocol::inbox::Inbox;
+use crate::sys::apart::apart;
 use crate::sys::discard::discard;
 use crate::sys::fds;
 use crate::sys::listener::unix::{Access, UnixFile};
@@ -453,7 +454,8 @@ fn set_defer_accept(address: &Address, listener: &OwnedFd, deferred: bool) {
     if let Address::Unix(_) = address {
         return;
     }
-    if let Err(error) = listener::defer_accept(listener, deferred) {
+    let set = |it: BorrowedFd<'_>| listener::defer_accept(it, deferred).map(|()| 0);
+    if let Err(error) = apart(listener, set) {
         tracing::warn!(%address, %error, "TCP_DEFER_ACCEPT stays as it was");
     }
 }

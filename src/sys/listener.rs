@@ -18,6 +18,7 @@ use nix::sys::socket::{SockType, getsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
+use crate::sys::apart::apart;
 use crate::sys::fds;
 
 /// How often to try to bind and listen on an address. If two sockets call listen(2) at the same
@@ -138,7 +139,8 @@ pub(crate) fn listen(socket: impl AsFd, backlog: u32) -> io::Result<()> {
 /// Closes a TCP listener in all processes that have it. Its address can be bound again at once,
 /// although they still have the socket: [`tcp`] has set `SO_REUSEADDR` on it.
 pub(crate) fn close(listener: impl AsFd) -> io::Result<()> {
-    SockRef::from(&listener).shutdown(std::net::Shutdown::Both)
+    let shut_down = |it: BorrowedFd<'_>| SockRef::from(&it).shutdown(std::net::Shutdown::Both);
+    apart(listener, |it| shut_down(it).map(|()| 0)).map(drop)
 }
 
 /// Makes a TCP listener that was shut down listen again. It is the same socket, so all processes
@@ -148,13 +150,15 @@ pub(crate) fn listen_again(
     address: SocketAddr,
     backlog: u32,
 ) -> io::Result<()> {
-    let socket = SockRef::from(&listener);
-    match socket.bind(&address.into()) {
-        // The socket is still bound, unless the kernel had chosen the port (tcp_disconnect()).
-        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {}
-        bound => bound?,
-    }
-    listen(listener, backlog)
+    apart(listener, |listener| {
+        match SockRef::from(&listener).bind(&address.into()) {
+            // The socket is still bound, unless the kernel had chosen the port (tcp_disconnect()).
+            Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {}
+            bound => bound?,
+        }
+        listen(listener, backlog).map(|()| 0)
+    })
+    .map(drop)
 }
 
 /// Takes ownership of a listener that the starter of this program has left open under this number.
@@ -251,6 +255,10 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<(OwnedFd, SockAdd
 pub(crate) fn queued(listener: impl AsFd) -> Option<usize> {
     // For a listener this field of four bytes is the length of its queue.
     const QUEUED: usize = offset_of!(libc::tcp_info, tcpi_unacked);
+    // Of a socket that does not listen, which a worker can cause, the kernel takes the lock.
+    if getsockopt(&listener, sockopt::AcceptConn) != Ok(true) {
+        return None;
+    }
     let mut info = [0; QUEUED + 4];
     fds::option_bytes(listener, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok()?;
     let [.., a, b, c, d] = info;

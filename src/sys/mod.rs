@@ -1,6 +1,7 @@
 //! System calls, one family in each file, without policy. All `unsafe` code of the crate is here.
 #![allow(unsafe_code)]
 
+pub(crate) mod apart;
 mod before_main;
 pub(crate) mod clock;
 pub(crate) mod credentials;

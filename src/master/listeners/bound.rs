@@ -13,6 +13,7 @@ use crate::id::Slot;
 use crate::master::init::inherited::{Activated, Inherited, ListenerScope, Stored};
 use crate::master::listeners::{NewAddresses, access, bind_error};
 use crate::protocol::admin::AcceptQueue;
+use crate::sys::apart::apart;
 use crate::sys::discard::discard;
 use crate::sys::listener::unix::{self, Access, UnixFile};
 use crate::sys::listener::{self, Reuse, harm};
@@ -172,11 +173,13 @@ impl Bound {
     /// Gives a listener its backlog and its options, which a worker may have changed. Returns the
     /// names of options that were different.
     pub(super) fn mend(&self, listener: &OwnedFd, backlog: u32) -> io::Result<Vec<&'static str>> {
-        listener::listen(listener, backlog)?;
         match self.address {
-            Address::Tcp(address) => harm::restore(listener, address, self.listeners.reuse()),
+            Address::Tcp(address) => {
+                apart(listener, |it| listener::listen(it, backlog).map(|()| 0))?;
+                harm::restore(listener, address, self.listeners.reuse())
+            }
             // A connection has the options of the client's socket.
-            Address::Unix(_) => Ok(Vec::new()),
+            Address::Unix(_) => listener::listen(listener, backlog).map(|()| Vec::new()),
         }
     }
 

@@ -9,6 +9,7 @@ use socket2::SockRef;
 
 use super::*;
 use crate::master::init::inherited::{Activated, Stored};
+use crate::sys::apart::tests::while_locked;
 use crate::sys::listener::tests::until_closed;
 
 const ROUNDS: usize = 2000;
@@ -286,6 +287,28 @@ fn a_listener_that_does_not_listen_is_replaced() {
     let queued = queued(&listeners, 100);
     assert!(queued.iter().all(|&it| it > 0), "{queued:?}");
     assert_eq!(queued.iter().sum::<usize>(), 100);
+}
+
+/// A worker has shut its listener down, and holds the lock of the socket. The master waits for no
+/// call on it.
+#[test]
+fn a_listener_whose_lock_is_held_is_replaced() {
+    let mut listeners = two_slots();
+    let held = listeners.of(Slot(1))[0].try_clone_to_owned().expect("room");
+    let reopen = || {
+        listeners.mend(Slot(1));
+        listeners.reopen()
+    };
+    let Some(reopened) = while_locked(&held, reopen) else {
+        println!("not tested: it needs userfaultfd(2), and root");
+        return;
+    };
+    let reopened: Vec<_> = reopened.iter().map(|it| (it.slot, &it.result)).collect();
+    assert!(
+        matches!(reopened[..], [(Some(Slot(1)), Ok(bound::Socket::New))]),
+        "{reopened:?}"
+    );
+    assert!(!listeners.is_any_closed(Slot(1)));
 }
 
 #[test]

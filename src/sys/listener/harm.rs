@@ -4,12 +4,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::libc::{self, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::address::Address;
+use crate::sys::apart::apart;
 use crate::sys::fds;
 use crate::sys::listener::{Reuse, address, prepared};
 
@@ -43,11 +44,14 @@ const OPTIONS: [Name; 17] = [
 ];
 
 /// Whether the socket listens at its address. A process that has it can shut it down and use it for
-/// a connection, which poll(2) does not report.
+/// a connection, which poll(2) does not report. If a process holds its lock, it is of no use.
 pub(crate) fn listens_at(listener: impl AsFd, wanted: SocketAddr) -> bool {
     let same = |real: SocketAddr| real.ip() == wanted.ip() && real.port() == wanted.port();
-    let is_there = matches!(address(&listener), Ok(Address::Tcp(real)) if same(real));
-    is_there && getsockopt(&listener, sockopt::AcceptConn) == Ok(true)
+    let listens = |listener: BorrowedFd<'_>| {
+        let is_there = matches!(address(listener), Ok(Address::Tcp(real)) if same(real));
+        is_there && getsockopt(&listener, sockopt::AcceptConn) == Ok(true)
+    };
+    apart(listener, |it| Ok(listens(it).into())).is_ok_and(|listens| listens == 1)
 }
 
 /// Gives a listener the options that a new one at this address would have. Returns the names of
@@ -57,18 +61,25 @@ pub(crate) fn restore(
     address: SocketAddr,
     reuse: Reuse,
 ) -> io::Result<Vec<&'static str>> {
+    let changed = apart(listener, |it| restore_here(it, address, reuse))?;
+    let changed = (0..)
+        .zip(OPTIONS)
+        .filter(|(at, _)| changed & (1 << at) != 0);
+    Ok(changed.map(|(_, name)| name.0).collect())
+}
+
+/// Returns a bit for each option that was different.
+fn restore_here(listener: impl AsFd, address: SocketAddr, reuse: Reuse) -> io::Result<u32> {
     let new = prepared(address, reuse)?;
-    let mut changed = Vec::new();
-    for name in OPTIONS {
+    let mut changed = 0;
+    for (at, name) in (0..).zip(OPTIONS) {
         // A kernel that does not know the option, or has it for the other family only.
         let (Ok(wanted), Ok(found)) = (Value::of(&new, name), Value::of(&listener, name)) else {
             continue;
         };
         if found != wanted {
-            changed.push(name.0);
-            wanted
-                .set(&listener, name)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name.0)))?;
+            changed |= 1 << at;
+            wanted.set(&listener, name)?;
         }
     }
     Ok(changed)

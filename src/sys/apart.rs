@@ -1,0 +1,192 @@
+//! Calls on a socket that wait for its lock: fork(2), so that another process waits.
+//!
+//! The kernel holds the lock of a TCP socket during setsockopt(2), also while the call reads its
+//! argument. If the page with the argument does not come (userfaultfd(2), a file of FUSE), every
+//! other call that needs the lock waits, and no signal ends it. Any process that has the socket can
+//! do that, so also a worker, and what a worker has left behind.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
+/// How long to wait for the other process. It needs less than a millisecond, unless the machine has
+/// no time.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Has another process call `act`, and returns its result, or an error if that takes too long. If
+/// no process can be made, it is called here, and may wait.
+///
+/// `act` must be async-signal-safe (signal-safety(7)): system calls on values that are there, and
+/// no memory that is allocated. It may use no descriptor but that of `socket`.
+pub(crate) fn apart(
+    socket: impl AsFd,
+    act: impl FnOnce(BorrowedFd<'_>) -> io::Result<u32>,
+) -> io::Result<u32> {
+    let socket = socket.as_fd();
+    let Ok((mut result, to)) = io::pipe() else {
+        return act(socket);
+    };
+    // SAFETY: the new process makes only async-signal-safe calls: those of `act`, close_range(2),
+    // write(2) and _exit(2). It drops nothing that this process has made before.
+    let pid = unsafe {
+        match libc::fork() {
+            -1 => return act(socket),
+            0 => {
+                close_all_but(socket.as_raw_fd(), to.as_raw_fd());
+                let bytes = encode(act(socket));
+                libc::write(to.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+                libc::_exit(0)
+            }
+            pid => Pid::from_raw(pid),
+        }
+    };
+    drop(to);
+    let mut bytes = [0; 8];
+    if !comes(result.as_fd()) {
+        // It ends when it has got the lock. The caller reaps it as it reaps any unknown process.
+        let _ = kill(pid, Signal::SIGKILL);
+        let why = "another process holds the lock of the socket";
+        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+    }
+    let read = result.read_exact(&mut bytes);
+    // It fails if another thread waits for every process.
+    let _ = waitpid(pid, None);
+    read?;
+    decode(bytes)
+}
+
+/// Whether the result comes in time.
+fn comes(result: BorrowedFd<'_>) -> bool {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(result, PollFlags::POLLIN)], left) {
+            Err(Errno::EINTR) => {}
+            ready => return ready.is_ok_and(|ready| ready > 0),
+        }
+    }
+}
+
+/// A process that waits for long keeps nothing of its parent open: the end of a channel says that a
+/// process has ended.
+fn close_all_but(one: RawFd, other: RawFd) {
+    let [low, high] = [one.min(other), one.max(other)].map(RawFd::unsigned_abs);
+    for (first, last) in [
+        (0, low.wrapping_sub(1)),
+        (low + 1, high.wrapping_sub(1)),
+        (high + 1, libc::c_uint::MAX),
+    ] {
+        if first <= last {
+            // SAFETY: close_range(2) takes three integers. Nothing in this process, which has only
+            // this thread, uses the descriptors that it closes.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
+}
+
+fn encode(result: io::Result<u32>) -> [u8; 8] {
+    let (value, error) = match result {
+        Ok(value) => (value, 0),
+        Err(error) => (0, error.raw_os_error().unwrap_or(libc::EIO)),
+    };
+    let ([a, b, c, d], [e, f, g, h]) = (value.to_ne_bytes(), error.to_ne_bytes());
+    [a, b, c, d, e, f, g, h]
+}
+
+fn decode([a, b, c, d, e, f, g, h]: [u8; 8]) -> io::Result<u32> {
+    match i32::from_ne_bytes([e, f, g, h]) {
+        0 => Ok(u32::from_ne_bytes([a, b, c, d])),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::ptr::null_mut;
+
+    use super::*;
+
+    /// A multiple of the size of a page.
+    const PAGE: usize = 64 << 10;
+
+    /// Calls `act` while another thread is in setsockopt(2) for the socket and waits for half of
+    /// its argument (userfaultfd(2)), so that it has the lock. Returns `None` if the kernel or the
+    /// rights of this process do not allow that.
+    pub(crate) fn while_locked<T>(socket: impl AsFd, act: impl FnOnce() -> T) -> Option<T> {
+        let socket = socket.as_fd().as_raw_fd();
+        // SAFETY: the numbers and structures are those of linux/userfaultfd.h. The mapping has two
+        // pages and stays. The first one is present, and the second one is registered.
+        let (faults, argument) = unsafe {
+            let faults = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC);
+            let faults = OwnedFd::from_raw_fd(RawFd::try_from(faults).ok().filter(|it| *it >= 0)?);
+            let mut api = [0xAA_u64, 0, 0];
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let pages = libc::mmap(null_mut(), 2 * PAGE, access, flags, -1, 0).cast::<u8>();
+            pages.write_bytes(0, PAGE);
+            let second = u64::try_from(pages as usize + PAGE).expect("an address");
+            let mut range = [second, PAGE as u64, 1, 0];
+            let number = faults.as_raw_fd();
+            if libc::ioctl(number, 0xC018_AA3F, api.as_mut_ptr()) != 0
+                || libc::ioctl(number, 0xC020_AA00, range.as_mut_ptr()) != 0
+            {
+                return None;
+            }
+            (faults, pages as usize + PAGE - size_of::<libc::c_int>())
+        };
+        let len = libc::socklen_t::try_from(size_of::<libc::linger>()).expect("small");
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+                // SAFETY: the argument is in the mapping, which has room for it.
+                unsafe { libc::setsockopt(socket, level, name, argument as *const _, len) }
+            });
+            // The kernel tells of the fault, and the thread waits.
+            let mut fault = PollFd::new(faults.as_fd(), PollFlags::POLLIN);
+            poll(std::slice::from_mut(&mut fault), PollTimeout::NONE).expect("a descriptor");
+            let done = act();
+            drop(faults);
+            Some(done)
+        })
+    }
+
+    #[test]
+    fn the_result_of_another_process_comes_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let own = std::process::id();
+        assert_eq!(apart(&listener, |_| Ok(7)).expect("it ends"), 7);
+        let other = apart(&listener, |_| Ok(std::process::id())).expect("it ends");
+        assert_ne!(other, own);
+        let error = apart(&listener, |_| Err(Errno::EADDRINUSE.into())).expect_err("its error");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        // listen(2) takes the lock.
+        let listen = || {
+            apart(&listener, |it| {
+                crate::sys::listener::listen(it, 8).map(|()| 0)
+            })
+        };
+        assert_eq!(listen().expect("it is free"), 0);
+        let Some(result) = while_locked(&listener, listen) else {
+            println!("not tested: it needs userfaultfd(2), and root");
+            return;
+        };
+        let error = result.expect_err("the lock is held");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(listen().expect("it is free again"), 0);
+    }
+}
