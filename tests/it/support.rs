@@ -333,11 +333,13 @@ pub(crate) fn proc_file(pid: Pid, name: impl AsRef<OsStr>) -> Option<String> {
 }
 
 /// The children of a process that it has not reaped, also those that it got when their parents
-/// ended.
+/// ended. Not those that it has only forked (src/sys/apart.rs): they have its name.
 pub(crate) fn descendants(pid: Pid) -> Vec<Pid> {
     let list = proc_file(pid, format!("task/{pid}/children")).unwrap_or_default();
+    let name = proc_file(pid, "comm");
     list.split_whitespace()
         .map(|pid| Pid::from_raw(pid.parse().expect("a pid")))
+        .filter(|&child| proc_file(child, "comm").is_some_and(|it| Some(it) != name))
         .collect()
 }
 
