@@ -150,15 +150,12 @@ pub(crate) fn listen_again(
     address: SocketAddr,
     backlog: u32,
 ) -> io::Result<()> {
-    apart(listener, |listener| {
-        match SockRef::from(&listener).bind(&address.into()) {
-            // The socket is still bound, unless the kernel had chosen the port (tcp_disconnect()).
-            Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {}
-            bound => bound?,
-        }
-        listen(listener, backlog).map(|()| 0)
-    })
-    .map(drop)
+    match SockRef::from(&listener).bind(&address.into()) {
+        // The socket is still bound, unless the kernel had chosen the port (tcp_disconnect()).
+        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {}
+        bound => bound?,
+    }
+    listen(listener, backlog)
 }
 
 /// Takes ownership of a listener that the starter of this program has left open under this number.

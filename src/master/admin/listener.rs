@@ -74,10 +74,7 @@ impl AdminListener {
     /// A process that has the listener can change its options and its queue, close it for all
     /// processes, and connect the socket.
     fn mend(&mut self, address: SocketAddr) -> io::Result<()> {
-        // Without its options no socket can listen beside it. What follows shows if this fails.
-        let _ = harm::restore(&self.fd, address, Reuse::None);
-        let listens = listener::listen_again(&self.fd, address, BACKLOG);
-        if listens.is_err() || !harm::listens_at(&self.fd, address) {
+        if !harm::open_again(&self.fd, address, Some(Reuse::None), BACKLOG) {
             let new = listener::tcp(address, Reuse::None, BACKLOG)?;
             discard(std::mem::replace(&mut self.fd, new));
         }

@@ -189,16 +189,12 @@ impl Bound {
         for index in 0..self.listeners.all().len() {
             let slot = self.listeners.slot(index);
             if self.is_closed(slot.unwrap_or(Slot(0))) || self.listeners.is_lost() {
-                if let (&Address::Tcp(address), Some(_)) = (&self.address, &self.asked) {
-                    let listener = &self.listeners.all()[index];
-                    // Without its options no socket can listen beside it. What follows shows if
-                    // this has failed.
-                    let _ = harm::restore(listener, address, self.listeners.reuse());
-                }
+                let is_ours = self.asked.is_some();
+                let listeners = &mut self.listeners;
                 reopened.push(Reopened {
                     address: self.address.clone(),
                     slot,
-                    result: self.listeners.reopen(index, &self.address, backlog, unix),
+                    result: listeners.reopen(index, &self.address, is_ours, backlog, unix),
                 });
             }
         }
@@ -296,6 +292,7 @@ impl SlotListeners {
         &mut self,
         index: usize,
         address: &Address,
+        is_ours: bool,
         backlog: u32,
         unix: Access,
     ) -> io::Result<Socket> {
@@ -306,9 +303,8 @@ impl SlotListeners {
                     Self::PerSlot(listeners) => &mut listeners[index],
                     Self::Shared { listener, .. } => listener,
                 };
-                if listener::listen_again(&*listener, address, backlog).is_ok()
-                    && harm::listens_at(&*listener, address)
-                {
+                let options = is_ours.then_some(reuse);
+                if harm::open_again(&*listener, address, options, backlog) {
                     return Ok(Socket::Same);
                 }
                 let new = listener::tcp(address, reuse, backlog)?;

@@ -12,7 +12,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use crate::address::Address;
 use crate::sys::apart::apart;
 use crate::sys::fds;
-use crate::sys::listener::{Reuse, address, prepared};
+use crate::sys::listener::{Reuse, address, listen_again, prepared};
 
 /// An option, by its level and its number (setsockopt(2)).
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +46,32 @@ const OPTIONS: [Name; 17] = [
 /// Whether the socket listens at its address. A process that has it can shut it down and use it for
 /// a connection, which poll(2) does not report. If a process holds its lock, it is of no use.
 pub(crate) fn listens_at(listener: impl AsFd, wanted: SocketAddr) -> bool {
+    apart(listener, |it| Ok(listens_here(it, wanted).into())).is_ok_and(|listens| listens == 1)
+}
+
+fn listens_here(listener: BorrowedFd<'_>, wanted: SocketAddr) -> bool {
     let same = |real: SocketAddr| real.ip() == wanted.ip() && real.port() == wanted.port();
-    let listens = |listener: BorrowedFd<'_>| {
-        let is_there = matches!(address(listener), Ok(Address::Tcp(real)) if same(real));
-        is_there && getsockopt(&listener, sockopt::AcceptConn) == Ok(true)
+    let is_there = matches!(address(listener), Ok(Address::Tcp(real)) if same(real));
+    is_there && getsockopt(&listener, sockopt::AcceptConn) == Ok(true)
+}
+
+/// Makes a listener listen again at its address, with the options of a new one if `reuse` is given.
+/// Returns whether it does. Without those options no socket can listen beside it.
+pub(crate) fn open_again(
+    listener: impl AsFd,
+    address: SocketAddr,
+    reuse: Option<Reuse>,
+    backlog: u32,
+) -> bool {
+    let open = |it: BorrowedFd<'_>| {
+        if let Some(reuse) = reuse {
+            // What follows shows if this has failed.
+            let _ = restore_here(it, address, reuse);
+        }
+        listen_again(it, address, backlog)?;
+        Ok(listens_here(it, address).into())
     };
-    apart(listener, |it| Ok(listens(it).into())).is_ok_and(|listens| listens == 1)
+    apart(listener, open).is_ok_and(|listens| listens == 1)
 }
 
 /// Gives a listener the options that a new one at this address would have. Returns the names of
