@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, send, sendmsg, socketpair,
@@ -306,7 +307,11 @@ fn a_worker_that_has_ended_leaves_no_harm_in_its_listeners() {
             harm_listeners(*worker, harm, silent_address);
         }
         for worker in workers {
-            kill(*worker, Signal::SIGKILL).expect("it lives");
+            let killed = kill(*worker, Signal::SIGKILL);
+            // The master may have seen the shutdown(2) before the connection, and then it has
+            // replaced the listener, and by a reload the worker.
+            let is_replaced = harm == "connection" && killed == Err(Errno::ESRCH);
+            assert!(killed.is_ok() || is_replaced, "{harm}: {killed:?}");
             // After the master has seen the end of the other one.
             server.wait("worker_spawned");
         }
