@@ -5,6 +5,7 @@
 //! other call that needs the lock waits, and no signal ends it. Any process that has the socket can
 //! do that, so also a worker, and what a worker has left behind.
 
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -16,9 +17,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
-/// How long to wait for the other process. It needs less than a millisecond, unless the machine has
-/// no time.
+/// How long to wait for the other process, which needs less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How much longer, if it does not wait for a lock: the machine has no time for it.
+const LONG_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Has another process call `act`, and returns its result, or an error if that takes too long. If
 /// no process can be made, it is called here, and may wait.
@@ -49,7 +52,8 @@ pub(crate) fn apart(
     };
     drop(to);
     let mut bytes = [0; 8];
-    if !comes(result.as_fd()) {
+    let comes = |patience| comes(result.as_fd(), patience);
+    if !comes(PATIENCE) && (is_blocked(pid) || !comes(LONG_PATIENCE)) {
         // It ends when it has got the lock. The caller reaps it as it reaps any unknown process.
         let _ = kill(pid, Signal::SIGKILL);
         let why = "another process holds the lock of the socket";
@@ -62,9 +66,17 @@ pub(crate) fn apart(
     decode(bytes)
 }
 
+/// Whether the process waits in the kernel and no signal can end that (state D), as for a lock.
+fn is_blocked(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    let stat = stat.unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, fields)| fields);
+    state.is_none_or(|fields| fields.starts_with('D'))
+}
+
 /// Whether the result comes in time.
-fn comes(result: BorrowedFd<'_>) -> bool {
-    let end = Instant::now() + PATIENCE;
+fn comes(result: BorrowedFd<'_>, patience: Duration) -> bool {
+    let end = Instant::now() + patience;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
@@ -170,6 +182,15 @@ pub(crate) mod tests {
         assert_ne!(other, own);
         let error = apart(&listener, |_| Err(Errno::EADDRINUSE.into())).expect_err("its error");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_process_that_waits_for_no_lock_may_take_longer() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let longer = PATIENCE + Duration::from_millis(1);
+        let timeout = PollTimeout::try_from(longer).expect("short");
+        let slow = apart(&listener, |_| Ok(poll(&mut [], timeout)?.unsigned_abs()));
+        assert_eq!(slow.expect("it ends"), 0);
     }
 
     #[test]
