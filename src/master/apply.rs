@@ -242,10 +242,7 @@ impl Master {
     fn on_reload_abandoned(&mut self, generation: Generation, why: Abandoned) {
         let is_refused = why == Abandoned::Refused;
         let why = match (why, self.failures.last_of(generation)) {
-            (Abandoned::Refused, _) => {
-                let refusal = self.failures.checks.pop_front();
-                refusal.unwrap_or(why.to_string())
-            }
+            (Abandoned::Refused, _) => self.failures.check.take().unwrap_or(why.to_string()),
             (Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned, Some(report)) => {
                 format!("{why}: {report}")
             }

@@ -14,8 +14,8 @@ pub(super) struct Failures {
     pub(super) recent: VecDeque<String>,
     /// How the latest worker ended, and its generation.
     pub(super) last: Option<(Generation, String)>,
-    /// Why reloads were refused, oldest first. The notice of each takes its reason.
-    pub(super) checks: VecDeque<String>,
+    /// Why the files of TLS could not be used for a reload.
+    pub(super) check: Option<String>,
     /// The first error that a hook returned.
     pub(super) hook: Option<Error>,
     /// How often poll(2) has failed.

@@ -176,7 +176,7 @@ impl Master {
                 self.handle_event(Event::Reload);
             }
             Err(why) => {
-                self.failures.checks.push_back(why);
+                self.failures.check = Some(why);
                 self.handle_event(Event::ReloadRefused);
             }
         }

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 
 use nix::sys::signal::{Signal, kill};
 use prefork_server::{
-    Address, BoxError, Error, Handle, Hooks, Notice, Prefork, Request, Response, Stop, TestServer,
-    WorkerInfo, handler, service_fn,
+    Address, BoxError, Hooks, Prefork, Request, Response, Stop, TestServer, WorkerInfo, handler,
+    service_fn,
 };
 
 use crate::client::{Client, get};
@@ -22,7 +22,6 @@ tests! {
     hooks_are_called_at_each_step_of_a_server,
     a_hook_that_refuses_ends_the_server,
     a_handle_works_in_master_and_worker,
-    each_reload_that_is_refused_has_its_own_reason,
     an_axum_router_runs_and_drains,
 }
 
@@ -194,45 +193,6 @@ fn a_handle_works_in_master_and_worker() {
     assert_eq!(server.wait("resized")["workers"], 3);
     assert_eq!(get(address, "/stop").body, "asked");
     assert_eq!(server.end().code, Some(0));
-}
-
-/// Asks for two reloads at once, and refuses each with another reason.
-pub(crate) fn refuses_reloads(mut server: Prefork) -> Result<(), Error> {
-    let (handle, refused) = (server.handle()?, 0);
-    let app = async |_| {
-        Ok(handler(async |_request| {
-            Ok(Response::new("not reloaded".into()))
-        }))
-    };
-    server.hooks(RefusesReloads { handle, refused }).serve(app)
-}
-
-struct RefusesReloads {
-    handle: Handle,
-    refused: u32,
-}
-
-impl Hooks for RefusesReloads {
-    fn check_reload(&mut self) -> Result<(), BoxError> {
-        self.refused += 1;
-        Err(format!("reason {}", self.refused).into())
-    }
-
-    fn notice(&mut self, notice: &Notice) {
-        if matches!(notice, Notice::Serving { .. }) {
-            for _ in 0..2 {
-                self.handle.reload().expect("the server runs");
-            }
-        }
-    }
-}
-
-fn each_reload_that_is_refused_has_its_own_reason() {
-    let mut server = Server::start_app("refuses_reloads");
-    for why in ["reason 1", "reason 2"] {
-        assert_eq!(server.wait("reload_abandoned")["why"], why);
-    }
-    server.stop();
 }
 
 fn an_axum_router_runs_and_drains() {

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    admin_addresses, adoption, api, at_exit, balance, cap, crash, drain, exit_codes, first_byte,
+    admin_addresses, adoption, at_exit, balance, cap, crash, drain, exit_codes, first_byte,
     frameworks, hostile, init, log, own_metrics, placing, presence, privileges, recycle, resize,
     sandbox, signals, startup, status, upgrade, websocket,
 };
@@ -45,7 +45,6 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("hooks") => server().hooks(Told).serve(async |_| Ok(service_fn(hello))),
         Some("refuses") => refuses(),
         Some("handle") => handle(),
-        Some("refuses_reloads") => api::refuses_reloads(server()),
         Some("axum") => axum(),
         Some("framework") => frameworks::app(),
         Some("readme") => return exit_codes::app(),
