@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::futures::OwnedNotified;
 use tokio::time::sleep;
 
-use crate::http::registry::list::{Members, Registry};
+use crate::http::registry::list::{Entry, Members, Registry};
 use crate::http::registry::member::Member;
 use crate::http::registry::mode::{HANDOVERS_MAX, Mode};
 use crate::http::registry::state::{ConnState, Stage};
@@ -180,19 +180,14 @@ impl Registry {
 
     /// Orders every connection to end, and returns how many got the order.
     pub(crate) fn cut(&self) -> usize {
-        let (count, wakers) = {
-            let mut members = self.members.borrow_mut();
-            let mut wakers = Vec::new();
-            let mut count = 0;
-            for (_, entry) in &mut members.entries {
-                if entry.order != Some(Order::Cut) {
-                    count += 1;
-                    wakers.extend(entry.set_order(Order::Cut));
-                }
+        let mut count = 0;
+        self.wake_each(|entry| match entry.order {
+            Some(Order::Cut) => None,
+            _ => {
+                count += 1;
+                entry.set_order(Order::Cut)
             }
-            (count, wakers)
-        };
-        wakers.into_iter().for_each(Waker::wake);
+        });
         self.counters.cut(count);
         count
     }
@@ -210,16 +205,22 @@ impl Registry {
                 };
                 state.is_idle() && self.draining(state).is_some_and(is_over)
             };
-            let wakers: Vec<_> = {
-                let mut members = self.members.borrow_mut();
-                let entries = members.entries.iter_mut().map(|(_, entry)| entry);
-                entries
-                    .filter(|entry| ends(&entry.state))
-                    .filter_map(|entry| entry.set_order(Order::CloseIdle))
-                    .collect()
-            };
-            wakers.into_iter().for_each(Waker::wake);
+            self.wake_each(|entry| match ends(&entry.state) {
+                true => entry.set_order(Order::CloseIdle),
+                false => None,
+            });
         }
+    }
+
+    /// Wakes the tasks whose wakers `take` returns. Outside of the borrow: a waker may be the
+    /// user's code.
+    pub(crate) fn wake_each(&self, mut take: impl FnMut(&mut Entry) -> Option<Waker>) {
+        let wakers: Vec<_> = {
+            let mut members = self.members.borrow_mut();
+            let entries = members.entries.iter_mut();
+            entries.filter_map(|(_, entry)| take(entry)).collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -1,7 +1,5 @@
 //! What the registry does for HTTP/2 connections.
 
-use std::task::Waker;
-
 use crate::http::registry::list::Registry;
 use crate::http::registry::mode::Mode;
 use crate::http::registry::state::{ConnState, Stage};
@@ -124,14 +122,9 @@ impl Registry {
 
     /// Wakes all HTTP/2 connections. A drain has begun, and they can send GOAWAY at once.
     pub(crate) fn wake_http2(&self) {
-        let wakers: Vec<_> = {
-            let mut members = self.members.borrow_mut();
-            let entries = members.entries.iter_mut().map(|(_, entry)| entry);
-            entries
-                .filter(|entry| matches!(entry.state.stage(), Stage::Streams | Stage::Quiet))
-                .filter_map(|entry| entry.task.take())
-                .collect()
-        };
-        wakers.into_iter().for_each(Waker::wake);
+        self.wake_each(|entry| match entry.state.stage() {
+            Stage::Streams | Stage::Quiet => entry.task.take(),
+            _ => None,
+        });
     }
 }
