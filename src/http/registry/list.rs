@@ -211,7 +211,7 @@ impl Registry {
         if self.waits_in_hand_over(&entry.state) {
             return entry.task.take();
         }
-        if !entry.index.is_present() || !self.timeouts.is_long(&entry.state, now) {
+        if !entry.index.is_present() || !self.timeouts.is_second_over(entry.state.stamp(), now) {
             return None;
         }
         if entry.state.is_idle() || entry.state.may_rest() {

@@ -130,13 +130,7 @@ impl Timeouts {
         Some(now.after(age.saturating_add(u64::try_from(spread).unwrap_or(u64::MAX))))
     }
 
-    /// Whether a connection has been in its stage for a second or more.
-    pub(crate) fn is_long(&self, state: &ConnState, now: Tick) -> bool {
-        state.stamp().after(self.watch) <= now
-    }
-
     /// Whether a second has passed.
-    #[cfg(feature = "http2")]
     pub(crate) fn is_second_over(&self, since: Tick, now: Tick) -> bool {
         since.after(self.watch) <= now
     }
