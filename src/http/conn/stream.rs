@@ -233,6 +233,13 @@ impl<I: ?Sized> Stream<I> {
         self.drop_notice.0.set_held_back(self.held_len());
     }
 
+    /// Holds these bytes back too.
+    #[cfg(feature = "http2")]
+    pub(crate) fn hold(&mut self, bytes: &[u8]) {
+        self.held().extend_from_slice(bytes);
+        self.note_held();
+    }
+
     /// Replaces the last `from` in the held back bytes by `to`, if there is one.
     pub(crate) fn amend(&mut self, from: &[u8], to: &[u8]) {
         if let Some(held) = &mut self.held {

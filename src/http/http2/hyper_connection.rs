@@ -128,9 +128,7 @@ impl HyperConnection {
                 let Some(granted) = frames.end_replay() else {
                     return false;
                 };
-                let mut io = self.io.borrow_mut();
-                io.held().extend_from_slice(&granted);
-                io.note_held();
+                self.io.borrow_mut().hold(&granted);
                 return true;
             }
         }
@@ -274,9 +272,7 @@ impl HyperConnection {
     fn add_frames(&self) {
         let added = self.budget.frames.take_added();
         if !added.is_empty() {
-            let mut io = self.io.borrow_mut();
-            io.held().extend_from_slice(&added);
-            io.note_held();
+            self.io.borrow_mut().hold(&added);
         }
     }
 
@@ -440,8 +436,7 @@ pub(crate) fn evict(io: &RefCell<AnyStream>, frames: &Frames) -> Option<Order> {
 pub(crate) fn write_goaway(io: &RefCell<AnyStream>, frames: &Frames, reason: h2::Reason) {
     let mut io = io.borrow_mut();
     if !io.is_write_blocked() {
-        io.held().extend_from_slice(&frames.goaway(reason));
-        io.note_held();
+        io.hold(&frames.goaway(reason));
     }
 }
 

@@ -39,11 +39,7 @@ impl Rest {
     pub(crate) fn go_away(&mut self, parts: &Parts) {
         *self = Self::GoingAway;
         parts.state.enter(Stage::Ending);
-        let mut stream = parts.io.borrow_mut();
-        stream
-            .held()
-            .extend_from_slice(first_goaway().as_flattened());
-        stream.note_held();
+        parts.io.borrow_mut().hold(first_goaway().as_flattened());
     }
 
     /// Ready when the rest is over.
