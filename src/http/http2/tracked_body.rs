@@ -73,8 +73,6 @@ pub(crate) struct Piece {
     data: Bytes,
     /// In bytes, [`OVERHEAD`] included.
     size: usize,
-    /// The part of `size` that is not sent.
-    left: usize,
     pieces: Rc<Pieces>,
 }
 
@@ -208,14 +206,12 @@ impl Piece {
         Self {
             data,
             size,
-            left: size,
             pieces: Rc::clone(pieces),
         }
     }
 
     /// The client takes so many bytes, which are no longer in `data`.
-    fn send(&mut self, bytes: usize) {
-        self.left -= bytes;
+    fn send(&self, bytes: usize) {
         self.pieces.send(bytes);
         if bytes > 0 && self.data.is_empty() {
             self.pieces.budget.frames.wrote_piece();
@@ -226,7 +222,7 @@ impl Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         self.pieces.budget.end(self.size);
-        self.pieces.subtract(self.left);
+        self.pieces.subtract(self.data.len() + OVERHEAD);
         if self.pieces.unsent.get() == 0 {
             self.pieces.stream.has_written_all();
         }
