@@ -284,42 +284,39 @@ impl Lookup {
         headers: &HeaderMap,
         reach: Reach,
     ) -> io::Result<Chosen> {
-        for encoding in Encoding::accepted(headers) {
-            let sibling = self::name(name.as_slice(), encoding.suffix());
-            if let Found::File(version) = &self.entry(sibling.as_slice(), reach)?.found {
-                return Ok(Chosen {
-                    name: sibling,
-                    version: Arc::clone(version),
-                    encoding: Some(encoding),
-                    plain,
-                    vary: BY_ENCODING,
-                });
-            }
-        }
-        #[cfg(feature = "compression")]
-        if let Some((version, encoding)) = self.compressed(&name, &plain, headers, reach)? {
-            return Ok(Chosen {
-                name,
-                version,
-                encoding: Some(encoding),
-                plain,
-                vary: BY_ENCODING,
-            });
-        }
-        Ok(Chosen {
+        let chosen = Chosen {
             name,
             version: Arc::clone(&plain),
             encoding: None,
             plain,
             vary: BY_ENCODING,
-        })
+        };
+        for encoding in Encoding::accepted(headers) {
+            let sibling = self::name(chosen.name.as_slice(), encoding.suffix());
+            if let Found::File(version) = &self.entry(sibling.as_slice(), reach)?.found {
+                return Ok(Chosen {
+                    name: sibling,
+                    version: Arc::clone(version),
+                    encoding: Some(encoding),
+                    ..chosen
+                });
+            }
+        }
+        #[cfg(feature = "compression")]
+        if let Some((version, encoding)) = self.compressed(&chosen, headers, reach)? {
+            return Ok(Chosen {
+                version,
+                encoding: Some(encoding),
+                ..chosen
+            });
+        }
+        Ok(chosen)
     }
 
     #[cfg(feature = "compression")]
     fn compressed(
         &self,
-        name: &Buffer,
-        plain: &Arc<Version>,
+        Chosen { name, plain, .. }: &Chosen,
         headers: &HeaderMap,
         reach: Reach,
     ) -> io::Result<Option<(Arc<Version>, Encoding)>> {
