@@ -67,7 +67,7 @@ impl HandoverTarget<Counted> for Successor {
                 self.changed.notified().await;
             }
             let read_ahead = moved.read_ahead.clone();
-            io.past = Past::Elsewhere(moved);
+            io.past = Some(moved);
             if self.reply.get() == Reply::Refuses {
                 return Err(io);
             }

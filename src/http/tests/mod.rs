@@ -222,7 +222,7 @@ impl Host {
                 let stream = Counted {
                     stream,
                     version,
-                    past: Past::None,
+                    past: None,
                     sockets: Arc::clone(&sockets),
                 };
                 let serving = endpoint.serve(stream);
@@ -384,14 +384,9 @@ impl Sockets {
 struct Counted {
     stream: TcpStream,
     version: Version,
-    past: Past,
-    sockets: Arc<Sockets>,
-}
-
-enum Past {
-    None,
     /// Another server has handed the connection over, or had to give it back. It was idle.
-    Elsewhere(Moved),
+    past: Option<Moved>,
+    sockets: Arc<Sockets>,
 }
 
 impl Socket for Counted {
@@ -434,14 +429,12 @@ impl Socket for Counted {
     }
 
     fn was_idle(&self) -> bool {
-        matches!(self.past, Past::Elsewhere(_))
+        self.past.is_some()
     }
 
     fn take_http2(&mut self) -> Option<Moved> {
-        match &mut self.past {
-            Past::Elsewhere(moved) if moved.http2.is_some() => Some(std::mem::take(moved)),
-            _ => None,
-        }
+        let moved = self.past.as_mut().filter(|moved| moved.http2.is_some());
+        moved.map(std::mem::take)
     }
 }
 

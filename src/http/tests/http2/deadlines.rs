@@ -5,11 +5,7 @@ use super::*;
 #[test]
 fn a_body_that_stops_coming_gets_a_408_and_the_connection_stays() {
     run(async {
-        let app = async |request: Request| match request.uri().path() {
-            "/echo" => echo(request).await,
-            _ => hello(request).await,
-        };
-        let host = Host::start(options().body_timeout(SHORT), app).await;
+        let host = Host::start(options().body_timeout(SHORT), hello_or_echo).await;
         let mut client = Http2Client::connect(&host).await;
         let (first, mut first_body) = client.post("/echo").await;
         let (second, _second_body) = client.post("/echo").await;
