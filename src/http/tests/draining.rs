@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::time::Instant;
 
+use hyper_util::rt::TokioIo;
+
 use super::protocol::{UPGRADE, UPGRADED, switching, upgrade_to_echo};
 use super::*;
 use crate::stats::Count;
@@ -285,11 +287,8 @@ fn a_task_that_keeps_its_upgraded_stream_does_not_delay_the_drain() {
         host.server.drain();
         host.emptied().await;
         assert_eq!(host.server.count(Count::UpgradesCut), 1);
-        let mut stream = stored.take().expect("upgraded");
-        let write = |cx: &mut Context<'_>| {
-            hyper::rt::Write::poll_write(Pin::new(&mut stream), cx, b"too late")
-        };
-        let written = std::future::poll_fn(write).await;
+        let mut stream = TokioIo::new(stored.take().expect("upgraded"));
+        let written = stream.write(b"too late").await;
         let error = written.expect_err("it was cut");
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted);
         drop(stream);

@@ -1,10 +1,8 @@
 //! HTTP/1 requests and responses: hyper's protocol with the server's stream, service and bodies.
 
-use std::future::poll_fn;
-
 use http::header::CONNECTION;
 use http::{HeaderValue, Method};
-use hyper::rt::{Read, ReadBuf, Write};
+use hyper_util::rt::TokioIo;
 
 use super::pieces::Pieces;
 use super::*;
@@ -217,20 +215,10 @@ pub(super) const UPGRADED: &str =
 pub(super) async fn upgrade_to_echo(mut request: Request) -> HandlerResult {
     let upgrade = hyper::upgrade::on(&mut request);
     spawn_local(async move {
-        let mut stream = upgrade.await.expect("the response switches protocols");
-        let mut bytes = [0; 64];
-        loop {
-            let mut read = ReadBuf::new(&mut bytes);
-            let outcome = poll_fn(|cx| Pin::new(&mut stream).poll_read(cx, read.unfilled())).await;
-            let mut left = read.filled();
-            if outcome.is_err() || left.is_empty() {
-                return;
-            }
-            while !left.is_empty() {
-                let sent = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, left)).await;
-                left = &left[sent.expect("the client reads")..];
-            }
-        }
+        let stream = upgrade.await.expect("the response switches protocols");
+        let (mut from, mut to) = tokio::io::split(TokioIo::new(stream));
+        // An error is the end of the connection.
+        let _ = tokio::io::copy(&mut from, &mut to).await;
     });
     switching()
 }

@@ -2,6 +2,8 @@
 
 use std::future::pending;
 
+use hyper_util::rt::TokioIo;
+
 use super::*;
 use crate::http::tests::lengths;
 use crate::stats::{Count, Gauge};
@@ -56,6 +58,13 @@ fn no_handler_outlives_its_connection() {
     });
 }
 
+/// Opens a tunnel: both ends of it that the client has.
+async fn tunnel(client: &mut Http2Client) -> (h2::SendStream<Bytes>, h2::RecvStream) {
+    let connect = http::Request::connect("test:1");
+    let (response, to) = client.send(connect, false).await;
+    (to, response.await.expect("a response").into_body())
+}
+
 #[test]
 fn a_tunnel_ends_with_its_connection_and_is_not_idle() {
     run(async {
@@ -67,10 +76,10 @@ fn a_tunnel_ends_with_its_connection_and_is_not_idle() {
                 spawn_local(async move {
                     let _working = count_drop;
                     let tunnel = hyper::upgrade::on(request).await.expect("a tunnel");
-                    let mut tunnel = Tunnel(tunnel);
+                    let mut tunnel = TokioIo::new(tunnel);
                     let mut bytes = [0; 4];
-                    while tunnel.read(&mut bytes).await.is_ok() {
-                        tunnel.write(&bytes).await;
+                    while tunnel.read_exact(&mut bytes).await.is_ok() {
+                        tunnel.write_all(&bytes).await.expect("the client is there");
                     }
                 });
                 Ok(text(""))
@@ -79,9 +88,7 @@ fn a_tunnel_ends_with_its_connection_and_is_not_idle() {
         let http = options().idle_timeout(SHORT);
         let host = Host::start(http, app).await;
         let mut client = Http2Client::connect(&host).await;
-        let connect = http::Request::connect("test:1");
-        let (response, mut to) = client.send(connect, false).await;
-        let mut from = response.await.expect("a response").into_body();
+        let (mut to, mut from) = tunnel(&mut client).await;
         // The idle timeout of another connection passes meanwhile: a tunnel is not idle.
         let mut other = Http2Client::connect(&host).await;
         assert_eq!(
@@ -99,69 +106,60 @@ fn a_tunnel_ends_with_its_connection_and_is_not_idle() {
     });
 }
 
-/// The handler has ended its half of the tunnel. Only the handler still has the stream.
+/// A host whose handlers end their half of a tunnel, and read on until they have read four bytes
+/// twice. And the number of times that they have. Only the handler still has the stream then.
+async fn half_closing(http: Http) -> (Host, Rc<RefCell<u32>>) {
+    let heard = Rc::<RefCell<u32>>::default();
+    let app_heard = Rc::clone(&heard);
+    let app = move |request: Request| {
+        let heard = Rc::clone(&app_heard);
+        async move {
+            spawn_local(async move {
+                let tunnel = hyper::upgrade::on(request).await.expect("a tunnel");
+                let mut tunnel = TokioIo::new(tunnel);
+                tunnel.shutdown().await.expect("it is open");
+                while *heard.borrow() < 2 {
+                    let read = tunnel.read_exact(&mut [0; 4]).await;
+                    read.expect("it is half open");
+                    *heard.borrow_mut() += 1;
+                }
+            });
+            Ok(text(""))
+        }
+    };
+    (Host::start(http, app).await, heard)
+}
+
+/// A tunnel whose half the server has ended: the client's end.
+async fn half_closed(client: &mut Http2Client) -> h2::SendStream<Bytes> {
+    let (to, mut from) = tunnel(client).await;
+    while let Some(piece) = from.data().await {
+        assert!(piece.expect("the server has ended its half").is_empty());
+    }
+    to
+}
+
 #[test]
 fn a_tunnel_that_is_half_closed_stays_while_the_client_is_silent() {
     run(async {
-        let heard = Rc::<RefCell<u32>>::default();
-        let app_heard = Rc::clone(&heard);
-        let app = move |request: Request| {
-            let heard = Rc::clone(&app_heard);
-            async move {
-                spawn_local(async move {
-                    let mut tunnel = Tunnel(hyper::upgrade::on(request).await.expect("a tunnel"));
-                    tunnel.end().await;
-                    tunnel.read(&mut [0; 4]).await.expect("it is half open");
-                    *heard.borrow_mut() += 1;
-                });
-                Ok(text(""))
-            }
-        };
-        let host = Host::start(options(), app).await;
+        let (host, heard) = half_closing(options()).await;
         let mut builder = h2::client::Builder::new();
         builder.initial_connection_window_size(1 << 24);
         let mut client = Http2Client::connect_as(&host, &builder).await;
-        let connect = http::Request::connect("test:1");
-        let (response, mut to) = client.send(connect, false).await;
-        let mut from = response.await.expect("a response").into_body();
-        while let Some(piece) = from.data().await {
-            assert!(piece.expect("the server has ended its half").is_empty());
-        }
+        let mut to = half_closed(&mut client).await;
         pass_time(&host).await;
         to.send_data("ping".into(), false).expect("open");
         reaches(&heard, 1).await;
     });
 }
 
-/// The handler has ended its half of the tunnel, and reads on until it has read four bytes.
 #[test]
 fn a_tunnel_that_is_half_closed_is_not_idle_and_ends_with_its_handler() {
     run(async {
-        let heard = Rc::<RefCell<u32>>::default();
-        let app_heard = Rc::clone(&heard);
-        let app = move |request: Request| {
-            let heard = Rc::clone(&app_heard);
-            async move {
-                spawn_local(async move {
-                    let mut tunnel = Tunnel(hyper::upgrade::on(request).await.expect("a tunnel"));
-                    tunnel.end().await;
-                    while *heard.borrow() < 2 {
-                        tunnel.read(&mut [0; 4]).await.expect("it is half open");
-                        *heard.borrow_mut() += 1;
-                    }
-                });
-                Ok(text(""))
-            }
-        };
         let http = options().idle_timeout(SHORT).header_timeout(SHORT);
-        let host = Host::start(http, app).await;
+        let (host, heard) = half_closing(http).await;
         let mut client = Http2Client::connect(&host).await;
-        let connect = http::Request::connect("test:1");
-        let (response, mut to) = client.send(connect, false).await;
-        let mut from = response.await.expect("a response").into_body();
-        while let Some(piece) = from.data().await {
-            assert!(piece.expect("the server has ended its half").is_empty());
-        }
+        let mut to = half_closed(&mut client).await;
         for count in 1..=2 {
             // More than both timeouts. The connection of a client that ignores GOAWAY would end.
             pass_time(&host).await;
@@ -173,35 +171,6 @@ fn a_tunnel_that_is_half_closed_is_not_idle_and_ends_with_its_handler() {
         end.expect("a GOAWAY of a connection that is idle");
         host.emptied().await;
     });
-}
-
-/// The server's end of a tunnel. Reads and writes four bytes at a time.
-struct Tunnel(hyper::upgrade::Upgraded);
-
-impl Tunnel {
-    async fn read(&mut self, bytes: &mut [u8; 4]) -> std::io::Result<()> {
-        let mut buf = hyper::rt::ReadBuf::new(bytes);
-        let read = |cx: &mut Context<'_>| {
-            hyper::rt::Read::poll_read(Pin::new(&mut self.0), cx, buf.unfilled())
-        };
-        std::future::poll_fn(read).await?;
-        match buf.filled().len() {
-            4 => Ok(()),
-            _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    async fn end(&mut self) {
-        let end = |cx: &mut Context<'_>| hyper::rt::Write::poll_shutdown(Pin::new(&mut self.0), cx);
-        std::future::poll_fn(end).await.expect("it is open");
-    }
-
-    async fn write(&mut self, bytes: &[u8; 4]) {
-        let write =
-            |cx: &mut Context<'_>| hyper::rt::Write::poll_write(Pin::new(&mut self.0), cx, bytes);
-        let written = std::future::poll_fn(write).await;
-        assert_eq!(written.expect("the client is there"), 4);
-    }
 }
 
 #[test]
