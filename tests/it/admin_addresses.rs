@@ -104,9 +104,7 @@ fn a_port_comes_with_a_socket_for_verbs_and_both_stay() {
     both.installed.replace("/bin/false");
     assert_eq!(give("upgrade").0, Some(3));
     both.check_both();
-    both.server.signal(Signal::SIGTERM);
-    let ended = both.server.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let ended = both.server.stop();
     assert_eq!(ended.count("reload_finished"), 2);
     let left = fs::read_dir(both.run.path()).expect("a directory");
     assert_eq!(left.count(), 0, "the socket file is left");
@@ -201,8 +199,7 @@ fn a_socket_of_a_master_with_the_same_number_is_left_to_it() {
     assert!(ports.contains(&first), "{ports}");
     for server in servers {
         kill(descendants(server.pid)[0], Signal::SIGTERM).expect("it lives");
-        let ended = server.end();
-        assert_eq!(ended.code, Some(0), "{}", ended.log);
+        server.end_well();
     }
 }
 

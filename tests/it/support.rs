@@ -175,6 +175,11 @@ impl Server {
     /// Has the server drain, and waits for its end, which must be without an error.
     pub(crate) fn stop(self) -> Ended {
         self.signal(Signal::SIGTERM);
+        self.end_well()
+    }
+
+    /// As [`end`](Self::end), and it must be without an error.
+    pub(crate) fn end_well(self) -> Ended {
         let ended = self.end();
         assert_eq!(ended.code, Some(0), "{}", ended.log);
         ended
