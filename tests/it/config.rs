@@ -146,13 +146,10 @@ fn an_upgrade_reads_the_file_again() {
     let mut server = start(&file);
     let address = server.address();
     fs::write(&file, "rspond = \"black\"").expect("it is ours");
-    server.signal(Signal::SIGUSR2);
-    let why = server.wait("upgrade_abandoned")["why"].to_string();
+    let why = server.upgrade_in_vain();
     assert!(why.contains("did you mean respond?"), "{why}");
     fs::write(&file, format!("{BEGIN}respond = \"black\"")).expect("it is ours");
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
-    server.wait("reload_finished");
+    server.upgrade();
     // An old worker may still accept until it has heard of the drain.
     until(|| get(address, "/").body == "black");
 }
@@ -213,8 +210,7 @@ fn a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade() {
     command.args(["--config", "/dev/stdin", "--announce-fd", "1"]);
     let mut server = Server::spawn_with_input(&mut command, reader.into());
     let address = server.address();
-    server.signal(Signal::SIGUSR2);
-    let why = server.wait("upgrade_abandoned")["why"].to_string();
+    let why = server.upgrade_in_vain();
     assert!(why.contains("cannot be read again"), "{why}");
     server.reload();
     assert_eq!(get(address, "/").body, "green");

@@ -201,9 +201,7 @@ fn an_upgrade_closes_no_connection() {
         answered_by(&counts, 1);
         for upgrades in 1..=2 {
             installed.replace(BINARY);
-            server.signal(Signal::SIGUSR2);
-            server.wait("upgrade_finished");
-            server.wait("reload_finished");
+            server.upgrade();
             let workers = settled(&server, 2);
             assert!(pids(&mut idle).is_subset(&workers), "{workers:?}");
             answered_by(&counts, 1 + upgrades);

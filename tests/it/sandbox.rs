@@ -384,9 +384,7 @@ fn the_files_of_the_binary_are_served_in_the_sandbox() {
     until(|| body("/page") == "b/page");
     site.point("a");
     installed.replace(BINARY);
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
-    server.wait("reload_finished");
+    server.upgrade();
     until(|| body("/page") == "a/page");
     let ended = server.stop();
     let log = fs::read_to_string(&site.log).expect("it was made again");

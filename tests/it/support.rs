@@ -163,6 +163,20 @@ impl Server {
         self.wait("reload_finished")
     }
 
+    /// Has the server become the program that is on disk now, with all its workers.
+    pub(crate) fn upgrade(&mut self) {
+        self.signal(Signal::SIGUSR2);
+        self.wait("upgrade_finished");
+        self.wait("reload_finished");
+    }
+
+    /// Has the server try an upgrade that it abandons. Returns why it does.
+    pub(crate) fn upgrade_in_vain(&mut self) -> String {
+        self.signal(Signal::SIGUSR2);
+        let abandoned = self.wait("upgrade_abandoned");
+        abandoned["why"].as_str().expect("a reason").to_owned()
+    }
+
     /// Has all workers replaced by a reload or an upgrade, and waits until the old ones have
     /// exited: they still accept what was in their queues.
     pub(crate) fn replace_workers(&mut self, how: Signal) {

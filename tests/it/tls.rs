@@ -147,9 +147,7 @@ fn sessions_resume_on_every_worker_after_a_crash_a_reload_and_an_upgrade() {
     server.reload();
     all_resume("a reload");
     installed.replace(BINARY);
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
-    server.wait("reload_finished");
+    server.upgrade();
     all_resume("an upgrade");
     server.stop();
 }

@@ -199,9 +199,7 @@ fn a_binary_that_cannot_take_over_changes_nothing_and_the_notice_says_why() {
     let before = descriptors(server.pid);
     let path = installed.path();
     let mut try_in_vain = |why: &str| {
-        server.signal(Signal::SIGUSR2);
-        let abandoned = server.wait("upgrade_abandoned");
-        let said = abandoned["why"].as_str().expect("a reason");
+        let said = server.upgrade_in_vain();
         assert!(said.contains(why), "{why}: {said}");
         assert!(server.log().contains(why), "{why}: {}", server.log());
         assert_eq!(get(address, "/").body, "hi");
@@ -241,9 +239,7 @@ fn a_canary_that_fails_changes_nothing() {
     ] {
         set_mode(&installed.path(), 0o755);
         fs::write(installed.beside("whim"), whim).expect("writable");
-        server.signal(Signal::SIGUSR2);
-        let abandoned = server.wait("upgrade_abandoned");
-        let said = abandoned["why"].as_str().expect("a reason");
+        let said = server.upgrade_in_vain();
         assert!(said.contains(why), "{whim}: {said}");
         assert_eq!(get(address, "/").body, "hello");
         until(|| (server.workers(), descriptors(server.pid)) == before);
@@ -318,8 +314,7 @@ fn settings_that_a_master_refuses_do_not_end_the_server() {
     let new = format!("exec {BINARY} --announce-fd 1 --respond new --listen");
     if geteuid().is_root() {
         installed.replace_by_script("/bin/sh", &format!("{new} 0.0.0.0:0"));
-        server.signal(Signal::SIGUSR2);
-        server.wait("upgrade_abandoned");
+        server.upgrade_in_vain();
         assert!(server.log().contains("--user root"), "{}", server.log());
         assert_eq!(get(address, "/").body, "old");
     }
@@ -342,9 +337,7 @@ fn a_file_that_the_workers_user_may_not_execute_is_named() {
     server.wait("serving");
     installed.replace(BINARY);
     set_mode(&installed.path(), 0o700);
-    server.signal(Signal::SIGUSR2);
-    let abandoned = server.wait("upgrade_abandoned");
-    let said = abandoned["why"].as_str().expect("a reason");
+    let said = server.upgrade_in_vain();
     let named = format!("may not execute {}", installed.path().display());
     assert!(said.ends_with(&named), "{said}");
 }
@@ -361,9 +354,7 @@ fn a_file_that_the_workers_user_may_change_is_refused() {
     let directory = installed.dir.path().to_owned();
     for (changed, mode) in [(installed.path(), 0o757), (directory, 0o777)] {
         set_mode(&changed, mode);
-        server.signal(Signal::SIGUSR2);
-        let abandoned = server.wait("upgrade_abandoned");
-        let said = abandoned["why"].as_str().expect("a reason");
+        let said = server.upgrade_in_vain();
         let named = format!("may change {} ", installed.path().display());
         assert!(said.contains(&named), "{said}");
         set_mode(&changed, 0o755);
