@@ -264,9 +264,7 @@ fn it_comes_back_when_it_is_killed_and_no_request_is_lost() {
         until(|| watched.metric("prefork_http_requests_total") == round);
         assert_eq!(watched.status()["history"]["worker_exits"]["signal"], 0);
     }
-    watched.server.signal(Signal::SIGTERM);
-    let ended = watched.server.end();
-    assert_eq!(ended.code, Some(0));
+    let ended = watched.server.stop();
     // Not the process that left at the end.
     let told = ended.log.matches("an admin process has ended").count();
     assert_eq!(told, 3, "{}", ended.log);
@@ -366,8 +364,7 @@ fn a_reload_and_an_upgrade_replace_it() {
         until(|| !descendants(watched.server.pid).contains(&before));
         assert_eq!(watched.get("/readyz").body, "ready\n");
     }
-    watched.server.signal(Signal::SIGTERM);
-    assert_eq!(watched.server.end().code, Some(0));
+    watched.server.stop();
 }
 
 fn it_is_not_ready_from_the_first_moment_of_a_drain() {

@@ -302,8 +302,7 @@ fn an_upgrade_adds_and_removes_addresses() {
     }
     assert!(!changing.socket("two").exists());
     until(|| !descendants(changing.server.pid).iter().any(is_admin));
-    changing.server.signal(Signal::SIGTERM);
-    assert_eq!(changing.server.end().code, Some(0));
+    changing.server.stop();
 }
 
 fn an_address_that_an_upgrade_cannot_open_is_opened_by_the_next_one() {

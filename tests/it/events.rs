@@ -9,7 +9,6 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::Frame;
-use nix::sys::signal::Signal;
 use prefork_server::{BoxError, Error, Http, Request, Response, TestServer, handler, service_fn};
 use tracing::Level;
 
@@ -214,8 +213,7 @@ fn each_worker_has_a_span_and_the_master_says_that_it_serves() {
     let mut server = Server::start(&["--respond", "hi", "--log-level", "debug"]);
     let address = server.address();
     server.reload();
-    server.signal(Signal::SIGTERM);
-    let log = server.end().log;
+    let log = server.stop().log;
     for wanted in [
         format!(" INFO serving addresses={address} workers=2"),
         "DEBUG worker{slot=0 generation=1}: worker served".into(),

@@ -249,8 +249,7 @@ pub(crate) fn fail_with_canary<S: Read + Write>(
     server.wait("upgrade_abandoned");
     until(|| server.workers() == [old]);
     clients.iter_mut().for_each(hello);
-    server.signal(Signal::SIGTERM);
-    let finished = server.end().notices.pop().expect("some");
+    let finished = server.stop().notices.pop().expect("some");
     assert_eq!(finished["handed_over"], 8);
 }
 

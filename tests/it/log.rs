@@ -126,8 +126,7 @@ fn each_line_of_both_logs_is_json_if_asked_whatever_happens() {
     server.wait("reload_abandoned");
     assert!(get(address, "/coffee").head.starts_with("HTTP/1.1 404"));
     server.signal(Signal::SIGUSR1);
-    server.signal(Signal::SIGTERM);
-    let log = server.end().log;
+    let log = server.stop().log;
     let parse = |text: &str| -> Vec<Value> {
         let lines = text.lines();
         lines
@@ -186,8 +185,7 @@ fn a_logger_of_the_crate_log_gets_no_line_for_the_span_of_a_process() {
     // Now each process has begun.
     watched.server.address();
     until(|| watched.get("/readyz").body == "ready\n");
-    watched.server.signal(Signal::SIGTERM);
-    let log = watched.server.end().log;
+    let log = watched.server.stop().log;
     assert!(log.contains("INFO serving "), "{log}");
     assert!(!log.contains("ERROR"), "{log}");
 }

@@ -117,8 +117,7 @@ fn each_request_counts_once_over_crashes_reloads_upgrades_and_resizes() {
     ] {
         assert!(page.lines().any(|it| it == line), "{line} in\n{page}");
     }
-    watched.server.signal(Signal::SIGTERM);
-    assert_eq!(watched.server.end().code, Some(0));
+    watched.server.stop();
 }
 
 /// What becomes of the server in a round of the test.

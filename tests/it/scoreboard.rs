@@ -24,8 +24,7 @@ fn totals_outlive_crash_and_reload() {
     }
     server.reload();
     get(address, "/");
-    server.signal(Signal::SIGTERM);
-    let ended = server.end();
+    let ended = server.stop();
     let finished = ended.notices.last().expect("some");
     assert_eq!(finished["requests"], 5 + 3 + 1);
     assert_eq!(finished["connections"], 1 + 3 + 1);
