@@ -284,7 +284,6 @@ pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// What a command told that ends by itself. One that does not is killed, and the test fails.
 /// This test binary.
 pub(crate) fn this() -> PathBuf {
     std::env::current_exe().expect("a path")
@@ -297,6 +296,7 @@ pub(crate) fn app_command(app: &str) -> Command {
     command
 }
 
+/// What a command told that ends by itself. One that does not is killed, and the test fails.
 pub(crate) fn output(command: &mut Command) -> Output {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let process = command.process_group(0).spawn().expect("it starts");
@@ -364,9 +364,7 @@ pub(crate) fn descendants(pid: Pid) -> Vec<Pid> {
 
 /// How many descriptors a process has open.
 pub(crate) fn descriptors(pid: Pid) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd"))
-        .expect("it lives")
-        .count()
+    open_files(pid).len()
 }
 
 /// What the descriptors of a process lead to, such as `socket:[123]`.
