@@ -30,14 +30,13 @@ mod tests {
     use std::future::pending;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use tokio::runtime::{Builder, LocalOptions};
     use tokio::task::yield_now;
 
     use super::*;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
-        let runtime = Builder::new_current_thread().build_local(LocalOptions::default());
-        runtime.expect("a runtime").block_on(future)
+        let runtime = crate::worker::runtime().expect("a runtime");
+        runtime.block_on(future)
     }
 
     #[test]

@@ -50,7 +50,6 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use std::time::Instant;
 
-    use tokio::runtime::{Builder, LocalOptions};
     use tokio::task::{spawn_local, yield_now};
 
     use super::*;
@@ -90,10 +89,7 @@ mod tests {
 
     #[test]
     fn it_beats_while_a_connection_is_open_and_counts_a_stall() {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build_local(LocalOptions::default())
-            .expect("a runtime");
+        let runtime = crate::worker::runtime().expect("a runtime");
         let ceiling = Duration::from_secs(10);
         runtime.block_on(async {
             tokio::time::timeout(ceiling, blocks_while_it_serves())

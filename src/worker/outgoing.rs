@@ -187,7 +187,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use bytes::Bytes;
-    use tokio::task::{LocalSet, spawn_local, yield_now};
+    use tokio::task::{spawn_local, yield_now};
 
     use super::*;
     use crate::drain::Idle;
@@ -280,11 +280,8 @@ mod tests {
     }
 
     fn run(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(LocalSet::new().run_until(test));
+        let runtime = crate::worker::runtime().expect("a runtime");
+        runtime.block_on(test);
     }
 
     #[test]
