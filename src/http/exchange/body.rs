@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
+use crate::error::BoxError;
 use crate::http::exchange::event_stream::EventStream;
 use crate::http::exchange::length::Progress;
 use crate::http::exchange::lifecycle::{Exchange, is_unsized};
@@ -387,11 +388,10 @@ impl<B> ResponseBody<B> {
 
 impl<B> http_body::Body for ResponseBody<B>
 where
-    B: http_body::Body,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body<Error: Into<BoxError>>,
 {
     type Data = B::Data;
-    type Error = Box<dyn Error + Send + Sync>;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,

@@ -2,7 +2,6 @@
 //! user's service, and turns panics and errors into responses.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -207,7 +206,7 @@ impl<F, B> ResponseFuture<F, B> {
 impl<F, B, E> ResponseFuture<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
-    E: Into<Box<dyn Error + Send + Sync>>,
+    E: Into<BoxError>,
 {
     /// The response of the handler, or of the server instead.
     fn poll_handler(
@@ -259,7 +258,7 @@ impl<F, B, E> Future for ResponseFuture<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
     B: http_body::Body,
-    E: Into<Box<dyn Error + Send + Sync>>,
+    E: Into<BoxError>,
 {
     type Output = Result<Response<ResponseBody<B>>, Infallible>;
 

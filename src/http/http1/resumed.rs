@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -13,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
+use crate::error::BoxError;
 use crate::http::exchange::body::ResponseBody;
 use crate::http::exchange::service::{Guarded, Handler, ResponseFuture};
 
@@ -73,7 +73,7 @@ impl<F, B, E> Future for ResponseOrHandler<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
     B: Body,
-    E: Into<Box<dyn Error + Send + Sync>>,
+    E: Into<BoxError>,
 {
     type Output = Result<Response<ResponseBody<B>>, Infallible>;
 

@@ -60,9 +60,9 @@ use super::{
     Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket, Version,
 };
 use crate::address::{Address, Peer};
+use crate::error::BoxError;
 use crate::moved::Moved;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type HandlerResult = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 const HELLO: &[u8] = b"GET /hello HTTP/1.1\r\nhost: test\r\n\r\n";
