@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 
 use crate::client::{Client, get};
@@ -16,6 +17,7 @@ tests! {
     a_kept_listener_of_an_address_that_is_not_configured_is_closed,
     an_address_is_free_although_the_manager_still_has_the_old_listener,
     a_kept_listener_that_does_not_listen_at_its_address_is_replaced,
+    a_kept_listener_of_this_machine_needs_no_user,
 }
 
 fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
@@ -122,6 +124,22 @@ fn a_kept_listener_that_does_not_listen_at_its_address_is_replaced() {
         assert_eq!(server.addresses()[1], wanted);
         let address = wanted.parse().expect("an address");
         assert_eq!(get(address, "/").body, "hi");
+    }
+}
+
+/// A server that root has started without `--user` must start again after its master died.
+fn a_kept_listener_of_this_machine_needs_no_user() {
+    for (name, is_kept) in [("prefork-server/slot-0/127.0.0.1,0", true), ("web", false)] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut command = activated(respond(&[]).env_remove("PREFORK_USER"), "$$", name);
+        let mut server = Server::spawn_with_input(&mut command, input(listener));
+        if is_kept || !geteuid().is_root() {
+            assert_eq!(server.address(), address);
+            assert_eq!(get(address, "/").body, "hi");
+        } else {
+            assert_eq!(server.end().code, Some(2), "a unit may listen anywhere");
+        }
     }
 }
 

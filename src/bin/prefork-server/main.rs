@@ -90,6 +90,20 @@ fn forgo_huge_pages() {
     let _ = set_thp_disable(true);
 }
 
+/// Whether a `.socket` unit has passed a listener, whose address may be reachable. What an earlier
+/// master has left (`FDSTORE`) does not count: it is used only for an address of `--listen`.
+fn is_activated() -> bool {
+    let variable = |name| std::env::var(name).ok();
+    let passed = variable("LISTEN_FDS");
+    let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+    let is_kept = |name: &&str| {
+        name.starts_with("prefork-server/slot-") || name.starts_with("prefork-server/shared/")
+    };
+    let kept = names.split(':').filter(is_kept).count();
+    variable("LISTEN_PID") == Some(std::process::id().to_string())
+        && passed.is_some_and(|passed| passed.parse() != Ok(kept))
+}
+
 /// Refuses to run workers as root, unless `--user` says so or no other machine can reach the
 /// server: most servers are started as root only to bind a port below 1024.
 ///
@@ -101,11 +115,9 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
         Address::Tcp(address) => address.ip().is_loopback(),
         other => matches!(other, Address::Unix(_)),
     };
-    let pid = std::process::id().to_string();
-    let handed_in = std::env::var("LISTEN_PID").is_ok_and(|named| named == pid);
     let redirects = console::redirects(options);
     let mut addresses = options.serving.listen.iter().chain(redirects);
-    let reachable = handed_in || !addresses.all(is_local);
+    let reachable = is_activated() || !addresses.all(is_local);
     if unasked && reachable {
         let advice = "Workers would run as root. Pass --user NAME to drop privileges, or \
                        --user root (PREFORK_USER=root) to confirm.";
