@@ -54,7 +54,7 @@ pub(super) fn page(view: &View, format: Format) -> String {
     text.counter(
         "prefork_process_cpu_seconds",
         "CPU time of the master and all workers",
-        [("", view.cpu_seconds.or(cpu_seconds))],
+        cpu_seconds.map(|seconds| ("", view.cpu_seconds.or(seconds))),
     );
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     text.gauge("prefork_build_info", "Always 1", [(version, 1.0)]);

@@ -69,23 +69,26 @@ impl Ticks {
 /// The CPU time of the master, of its workers that run, and of those that were reaped. None is
 /// counted twice. A worker that is reaped meanwhile would be missing, so the time is measured again
 /// then. Else the figure of the next admin process could be lower than the last one of this one.
+///
+/// `None` if `/proc` does not show the master: it has ended, or it has another user than this
+/// process (proc(5), `hidepid`).
 pub(in crate::admin) fn cpu_of_server(
     master: Pid,
     workers: impl Iterator<Item = u32> + Clone,
-) -> f64 {
+) -> Option<f64> {
     let of_master = || {
-        let ticks = Ticks::of(master.as_raw().unsigned_abs());
-        ticks.map_or((0.0, 0.0), |ticks| (ticks.own, ticks.children))
+        let ticks = Ticks::of(master.as_raw().unsigned_abs())?;
+        Some((ticks.own, ticks.children))
     };
-    let (mut master, mut running) = (of_master(), 0.0);
+    let (mut master, mut running) = (of_master()?, 0.0);
     for _ in 0..MEASURED_MAX {
         running = workers.clone().filter_map(Ticks::of).map(|it| it.own).sum();
-        let before = std::mem::replace(&mut master, of_master());
+        let before = std::mem::replace(&mut master, of_master()?);
         if before.1 == master.1 {
             break;
         }
     }
-    running + master.0 + master.1
+    Some(running + master.0 + master.1)
 }
 
 fn per_system(variable: SysconfVar, usual: f64) -> f64 {
@@ -121,7 +124,18 @@ mod tests {
         });
         let before = Ticks::of(std::process::id()).expect("it runs");
         let before = before.own + before.children;
-        let measured = cpu_of_server(Pid::this(), workers);
+        let measured = cpu_of_server(Pid::this(), workers).expect("it runs");
         assert!(measured >= before + used, "{measured} {before} {used}");
+    }
+
+    /// As for a process of another user with `hidepid`. The time of the workers alone would be less
+    /// than another admin process has shown.
+    #[test]
+    fn a_server_whose_master_is_not_shown_has_no_cpu_time() {
+        let mut ended = Command::new("true").spawn().expect("a program");
+        let pid = i32::try_from(ended.id()).expect("a pid");
+        ended.wait().expect("it ends");
+        let workers = std::iter::once(std::process::id());
+        assert_eq!(cpu_of_server(Pid::from_raw(pid), workers), None);
     }
 }
