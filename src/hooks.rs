@@ -1,5 +1,6 @@
 //! What a server reports: notices, and the hooks that it calls.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::time::Duration;
 
@@ -349,10 +350,14 @@ pub trait Hooks {
     /// tried. If it returns an error, the upgrade is abandoned with that reason. It is called for a
     /// dry run too.
     ///
+    /// Returns variables for the environment of the new image, such as the configuration that was
+    /// tried: the file may change again before `main` reads it, and then there is no way back. They
+    /// stay in the environment of the master and of its workers.
+    ///
     /// # Errors
     /// Any error because of which the new binary could not go on.
-    fn check_upgrade(&mut self) -> Result<(), BoxError> {
-        Ok(())
+    fn check_upgrade(&mut self) -> Result<Vec<(OsString, OsString)>, BoxError> {
+        Ok(Vec::new())
     }
 
     /// Called in the master, on its thread, after each worker was spawned, the canary of an upgrade

@@ -1,5 +1,6 @@
 //! Measures each hook: while a hook runs, the master spawns no worker and handles no signal.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use super::{Hooks, Notice, WorkerCommand, WorkerExit, WorkerInfo};
@@ -60,7 +61,7 @@ impl Hooks for Timed {
         self.time("check_reload", |hooks| hooks.check_reload())
     }
 
-    fn check_upgrade(&mut self) -> Result<(), BoxError> {
+    fn check_upgrade(&mut self) -> Result<Vec<(OsString, OsString)>, BoxError> {
         self.time("check_upgrade", |hooks| hooks.check_upgrade())
     }
 

@@ -179,17 +179,21 @@ impl Master {
         }
         let checked = self.observers.hooks.check_upgrade();
         let checked = checked.map_err(|error| chain(&*error));
-        if let Err(why) = checked.and_then(|()| self.trust_program()) {
-            self.canary_failed(why);
-            return self.handle_event(Event::UpgradeFailed);
-        }
+        let trusted = checked.and_then(|variables| self.trust_program().map(|()| variables));
+        let variables = match trusted {
+            Ok(variables) => variables,
+            Err(why) => {
+                self.canary_failed(why);
+                return self.handle_event(Event::UpgradeFailed);
+            }
+        };
         if self.upgrade.is_trial {
             return self.handle_event(Event::UpgradeTried);
         }
         let (error, commands) = match self.detach() {
             Err(error) => (error, Vec::new()),
             Ok(state) => {
-                let Err(error) = state.exec();
+                let Err(error) = state.exec(variables);
                 (error, self.restore(state))
             }
         };

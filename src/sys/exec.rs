@@ -1,6 +1,7 @@
 //! Replaces the program of this process (execve(2)). The process keeps its pid, its children and
 //! the chosen descriptors. The state is passed in a memfd_create(2) file.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::{CString, OsString};
 use std::io;
@@ -39,23 +40,25 @@ pub(crate) fn take_state(fd: RawFd) -> io::Result<Vec<u8>> {
     memory::contents(&fds::adopt(fd)?.into())
 }
 
-/// Makes this process run `program`, with the same arguments, the same environment and `variable`.
+/// Makes this process run `program`, with the same arguments, the same environment and `variables`.
 /// Of the close-on-exec descriptors, only those in `crossing` stay open. Returns only on failure,
 /// and then nothing has changed.
 pub(crate) fn exec(
     program: &Path,
-    variable: (&str, &str),
+    variables: Vec<(OsString, OsString)>,
     crossing: &[RawFd],
 ) -> io::Result<Infallible> {
     let path = c_string(program.as_os_str().to_owned())?;
     let arguments = std::env::args_os()
         .map(c_string)
         .collect::<Result<Vec<_>, _>>()?;
-    let (name, value) = variable;
     let (inherited, fds) = before_main::variable(Owner::Image(Pid::this()), crossing);
-    let environment = std::env::vars_os()
-        .filter(|(other, _)| other != name && other != inherited)
-        .chain([(name.into(), value.into()), (inherited.into(), fds.into())])
+    let environment: BTreeMap<_, _> = std::env::vars_os()
+        .chain(variables)
+        .chain([(inherited.into(), fds.into())])
+        .collect();
+    let environment = environment
+        .into_iter()
         .map(|(name, value)| c_string([name, value].join("=".as_ref())))
         .collect::<Result<Vec<_>, _>>()?;
     let _crossing = Crossing::open(crossing)?;
@@ -126,7 +129,11 @@ mod tests {
     fn an_exec_that_fails_leaves_descriptors_as_they_were() {
         let (reader, writer) = io::pipe().expect("a pipe");
         let crossing = [reader.as_raw_fd(), writer.as_raw_fd()];
-        let error = exec(Path::new("/no/such/program"), ("A", "b"), &crossing);
+        let error = exec(
+            Path::new("/no/such/program"),
+            vec![("A".into(), "b".into())],
+            &crossing,
+        );
         let error = error.expect_err("there is no such program");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         for fd in [reader.as_fd(), writer.as_fd()] {

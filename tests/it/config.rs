@@ -29,6 +29,7 @@ tests! {
     a_file_that_has_become_a_fifo_abandons_the_reload,
     an_upgrade_reads_the_file_again,
     an_upgrade_whose_file_is_changed_meanwhile_is_abandoned,
+    a_file_that_is_changed_after_it_was_tried_does_not_end_the_server,
     a_resize_outlives_a_reload_and_an_upgrade_and_both_say_so,
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     an_address_that_is_given_twice_is_refused_by_its_settings,
@@ -179,6 +180,28 @@ fn an_upgrade_whose_file_is_changed_meanwhile_is_abandoned() {
     installed.replace(BINARY);
     server.signal(Signal::SIGUSR2);
     server.wait("upgrade_finished");
+}
+
+/// The new image of the master starts after the change, in place of a change while it starts.
+fn a_file_that_is_changed_after_it_was_tried_does_not_end_the_server() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--config", &file.display().to_string()]);
+    let address = server.address();
+    let bad = format!("echo bad > {}", file.display());
+    let script = format!("test -z \"$PREFORK_SERVER_UPGRADE\" || {bad}; exec {BINARY} \"$@\"");
+    installed.replace_by_script("/bin/sh", &script);
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    server.wait("reload_finished");
+    assert_eq!(get(address, "/").body, "green");
+    server.signal(Signal::SIGHUP);
+    let why = server.wait("reload_abandoned")["why"].to_string();
+    assert!(why.contains("TOML parse error"), "{why}");
+    fs::write(&file, format!("{BEGIN}respond = \"black\"")).expect("it is ours");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    until(|| get(address, "/").body == "black");
 }
 
 fn a_resize_outlives_a_reload_and_an_upgrade_and_both_say_so() {

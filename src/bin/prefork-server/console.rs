@@ -3,7 +3,7 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::env;
 use std::error::Error;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::panic;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use prefork_server::{
 };
 
 use crate::app::{Setup, SharedLog};
-use crate::cli::config::{CONTENT, ConfigFile};
+use crate::cli::config::{CONTENT, ConfigFile, TRIED, of_next_image};
 use crate::cli::{Logs, Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
@@ -222,6 +222,7 @@ impl Hooks for Console {
         if env::var_os(PURGE_DELAY).is_none() {
             command.env(PURGE_DELAY, "0");
         }
+        command.env_remove(TRIED);
         if let Some(file) = self.contents.give(generation) {
             command.env(CONTENT, file.content());
         }
@@ -252,14 +253,20 @@ impl Hooks for Console {
     }
 
     /// The canary has read the file with options, and this process reads it again as the new
-    /// binary, when there is no way back.
-    fn check_upgrade(&mut self) -> Result<(), BoxError> {
-        match self.contents.first() {
-            Some(file) if file.now() != self.tried => {
+    /// binary, when there is no way back. So that one gets what was tried.
+    fn check_upgrade(&mut self) -> Result<Vec<(OsString, OsString)>, BoxError> {
+        let Some(file) = self.contents.first() else {
+            return Ok(Vec::new());
+        };
+        match file.now() {
+            now if now != self.tried => {
                 let path = file.path.display();
                 Err(format!("--config {path}: it was changed while the upgrade ran").into())
             }
-            _ => Ok(()),
+            tried => Ok(tried
+                .map(|content| of_next_image(&content))
+                .into_iter()
+                .collect()),
         }
     }
 

@@ -5,6 +5,7 @@ mod fuzz;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -77,15 +78,17 @@ record!(MasterState {
 });
 
 impl MasterState {
-    /// Makes this process the image on disk, which takes this state. Returns only if that fails.
-    pub(super) fn exec(&self) -> io::Result<Infallible> {
+    /// Makes this process the image on disk, which takes this state, with these variables in its
+    /// environment. Returns only if that fails.
+    pub(super) fn exec(&self, mut variables: Vec<(OsString, OsString)>) -> io::Result<Infallible> {
         let mut writer = Writer::default();
         self.put(&mut writer);
         let (bytes, mut crossing) = writer.finish();
         let memory = exec::state_file(&state::seal(&bytes, Pid::this()))?;
         crossing.push(memory.as_raw_fd());
         let (name, value) = ProcessRole::upgraded(&memory);
-        exec::exec(self.program.path(), (name, &value), &crossing)
+        variables.push((name.into(), value.into()));
+        exec::exec(self.program.path(), variables, &crossing)
     }
 
     /// Reads the state that this process has left.

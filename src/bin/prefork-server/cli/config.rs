@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
@@ -21,6 +22,10 @@ use super::variables;
 
 /// The variable by which the master gives the content to workers.
 pub(crate) const CONTENT: &str = "PREFORK_SERVER_CONFIG";
+
+/// The variable by which a master gives the content that the canary has tried to the image that it
+/// becomes, after the pid of both.
+pub(crate) const TRIED: &str = "PREFORK_SERVER_CONFIG_TRIED";
 
 /// A variable of a process cannot be longer than twice this (execve(2)).
 const BYTES_MAX: u64 = 64 << 10;
@@ -108,15 +113,30 @@ pub(crate) enum Source {
     Master,
 }
 
+/// The variable for the next image of this process.
+pub(crate) fn of_next_image(content: &str) -> (OsString, OsString) {
+    let value = format!("{} {content}", std::process::id());
+    (TRIED.into(), value.into())
+}
+
+/// What the image before this one has left; once, because a reload reads the file again.
+fn tried() -> Option<String> {
+    static IS_READ: AtomicBool = AtomicBool::new(false);
+    let value = std::env::var(TRIED).ok()?;
+    let (pid, content) = value.split_once(' ')?;
+    let is_of_this = pid.parse() == Ok(std::process::id());
+    (is_of_this && !IS_READ.swap(true, Ordering::Relaxed)).then(|| content.to_owned())
+}
+
 impl ConfigFile {
     /// The file that the command line names, or what the master of this process has read.
     pub(super) fn of_this_process(path: PathBuf) -> Result<Self, String> {
         let inherited = match role() {
-            Role::Master => None,
-            _ => std::env::var(CONTENT).ok(),
+            Role::Master => tried().map(|content| (content, Source::File)),
+            _ => (std::env::var(CONTENT).ok()).map(|content| (content, Source::Master)),
         };
         let (content, source) = match inherited {
-            Some(content) => (content, Source::Master),
+            Some(inherited) => inherited,
             None => read(&path).map_err(|error| told(&path, error))?,
         };
         // The master gives the content to every worker but a canary.
