@@ -139,9 +139,10 @@ impl Prefork {
     /// Most connections of a worker, at least 1. When a worker has that many and another connection
     /// waits, [`serve`](Self::serve) closes the connection that has been idle longest, with GOAWAY
     /// in HTTP/2. It does not close a connection that was idle for less than
-    /// [`Http::linger`](crate::Http::linger), or one that is less than a second old and has sent
-    /// nothing. A connection in its TLS handshake is busy. While all are busy, new connections wait
-    /// in the queue of the listener; with [`run`](Self::run) they always do.
+    /// [`Http::linger`](crate::Http::linger), or one that came less than a second ago, anew or
+    /// from another worker, and has sent nothing since. A connection in its TLS handshake is busy.
+    /// While all are busy, new connections wait in the queue of the listener; with
+    /// [`run`](Self::run) they always do.
     ///
     /// Default: what `RLIMIT_NOFILE` allows, less a reserve for the app's own descriptors. If that
     /// limit has no room for so many, the default holds, and the log says so.

@@ -81,6 +81,7 @@ mod tests {
         let registry = Registry::new(http, WorkerStats::own());
         let members = [registry.join(), registry.join()];
         for member in &members {
+            member.state.begin_request();
             member.state.enter(Stage::Idle);
             member.activate();
         }

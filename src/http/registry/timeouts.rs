@@ -147,10 +147,15 @@ impl Timeouts {
         since.after(self.round_trip) <= now
     }
 
-    /// Whether a connection is so new that its client's first request may still be on its way.
+    /// Whether a connection is so new that its client's first request may still be on its way. One
+    /// that comes from another server may have been new there, which no record says.
     pub(crate) fn is_new(&self, state: &ConnState, now: Tick) -> bool {
-        matches!(state.stage(), Stage::Unopened | Stage::Fresh)
-            && state.stamp().after(self.round_trip) > now
+        let awaits_first = match state.stage() {
+            Stage::Unopened | Stage::Fresh => true,
+            Stage::Idle => !state.has_requested(),
+            _ => false,
+        };
+        awaits_first && state.stamp().after(self.round_trip) > now
     }
 
     /// Until when a drain waits for a request that the client may be about to send.

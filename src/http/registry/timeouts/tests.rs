@@ -160,6 +160,17 @@ fn http2_is_timed_by_its_streams_and_between_them() {
 }
 
 #[test]
+fn a_connection_from_another_server_is_closed_for_no_new_one_within_a_round_trip() {
+    let (_clock, state) = state();
+    state.enter(Stage::Idle);
+    assert_eq!(timeouts().idle_since(&state, Tick(4)), None);
+    assert_eq!(timeouts().idle_since(&state, Tick(5)), Some(Tick(0)));
+    state.begin_request();
+    state.enter(Stage::Idle);
+    assert_eq!(timeouts().idle_since(&state, Tick(2)), Some(Tick(0)));
+}
+
+#[test]
 fn a_drain_shortens_the_idle_timeout_only() {
     let (clock, state) = state();
     let deadline = |drain| timeouts().deadline(&state, Some(without_next_worker(Tick(drain))));
