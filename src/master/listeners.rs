@@ -164,12 +164,13 @@ impl Listeners {
 
     fn mend_one(&self, bound: &Bound, listener: &OwnedFd, slot: Slot) {
         let address = &bound.address;
-        // If the socket is not bound, listen(2) binds it to another port.
-        if bound.asked.is_none() || bound.is_closed(slot) {
+        if bound.asked.is_none() {
             return;
         }
         match bound.mend(listener, self.backlog) {
             Ok(changed) if changed.is_empty() => {}
+            // A process holds the lock, so the listener counts as closed, and is replaced.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             Ok(changed) => tracing::warn!(
                 %address, %slot, changed = changed.join(", "),
                 "a worker has changed options of a listener; they are as before"

@@ -33,17 +33,28 @@ pub(crate) fn apart(
     act: impl FnOnce(BorrowedFd<'_>) -> io::Result<u32>,
 ) -> io::Result<u32> {
     let socket = socket.as_fd();
+    all_apart(&[socket], || act(socket))
+}
+
+/// As [`apart`], for several sockets: `act` may use these descriptors.
+pub(crate) fn all_apart(
+    sockets: &[impl AsFd],
+    act: impl FnOnce() -> io::Result<u32>,
+) -> io::Result<u32> {
     let Ok((mut result, to)) = io::pipe() else {
-        return act(socket);
+        return act();
     };
+    let sockets = sockets.iter().map(|socket| socket.as_fd().as_raw_fd());
+    let mut kept: Vec<_> = sockets.chain([to.as_raw_fd()]).collect();
+    kept.sort_unstable();
     // SAFETY: the new process makes only async-signal-safe calls: those of `act`, close_range(2),
     // write(2) and _exit(2). It drops nothing that this process has made before.
     let pid = unsafe {
         match libc::fork() {
-            -1 => return act(socket),
+            -1 => return act(),
             0 => {
-                close_all_but(socket.as_raw_fd(), to.as_raw_fd());
-                let bytes = encode(act(socket));
+                close_all_but(&kept);
+                let bytes = encode(act());
                 libc::write(to.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
                 libc::_exit(0)
             }
@@ -87,21 +98,22 @@ fn comes(result: BorrowedFd<'_>, patience: Duration) -> bool {
     }
 }
 
-/// A process that waits for long keeps nothing of its parent open: the end of a channel says that a
-/// process has ended.
-fn close_all_but(one: RawFd, other: RawFd) {
-    let [low, high] = [one.min(other), one.max(other)].map(RawFd::unsigned_abs);
-    for (first, last) in [
-        (0, low.wrapping_sub(1)),
-        (low + 1, high.wrapping_sub(1)),
-        (high + 1, libc::c_uint::MAX),
-    ] {
-        if first <= last {
-            // SAFETY: close_range(2) takes three integers. Nothing in this process, which has only
-            // this thread, uses the descriptors that it closes.
-            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+/// Closes all descriptors but these, which are sorted. A process that waits for long keeps nothing
+/// of its parent open: the end of a channel says that a process has ended.
+fn close_all_but(kept: &[RawFd]) {
+    let close = |first: libc::c_uint, last: libc::c_uint| {
+        // SAFETY: close_range(2) takes three integers. Nothing in this process, which has only this
+        // thread, uses the descriptors that it closes.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }
+    };
+    let mut first = 0;
+    for kept in kept.iter().map(|fd| fd.unsigned_abs()) {
+        if first < kept {
+            close(first, kept - 1);
         }
+        first = kept + 1;
     }
+    close(first, libc::c_uint::MAX);
 }
 
 fn encode(result: io::Result<u32>) -> [u8; 8] {
@@ -126,6 +138,7 @@ pub(crate) mod tests {
     use std::os::fd::{FromRawFd, OwnedFd};
     use std::ptr::null_mut;
 
+    use nix::fcntl::{FcntlArg, fcntl};
     use nix::unistd::read;
 
     use super::*;
@@ -182,6 +195,22 @@ pub(crate) mod tests {
         assert_ne!(other, own);
         let error = apart(&listener, |_| Err(Errno::EADDRINUSE.into())).expect_err("its error");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn the_other_process_has_the_sockets_and_no_other_descriptor() {
+        let all = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let is_open = |it: &TcpListener| fcntl(it, FcntlArg::F_GETFD).is_ok();
+        let open = || {
+            Ok(all
+                .iter()
+                .fold(0, |bits, it| bits << 1 | u32::from(is_open(it))))
+        };
+        assert_eq!(
+            all_apart(&[&all[2], &all[0]], open).expect("it ends"),
+            0b101
+        );
+        assert_eq!(open().expect("here"), 0b111);
     }
 
     #[test]

@@ -4,15 +4,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::libc::{self, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::address::Address;
-use crate::sys::apart::apart;
+use crate::sys::apart::{all_apart, apart};
 use crate::sys::fds;
-use crate::sys::listener::{Reuse, address, listen_again, prepared};
+use crate::sys::listener::{Reuse, address, listen, listen_again, prepared};
 
 /// An option, by its level and its number (setsockopt(2)).
 #[derive(Clone, Copy, Debug)]
@@ -43,10 +43,13 @@ const OPTIONS: [Name; 17] = [
     Name("TCP_USER_TIMEOUT", IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
-/// Whether the socket listens at its address. A process that has it can shut it down and use it for
-/// a connection, which poll(2) does not report. If a process holds its lock, it is of no use.
-pub(crate) fn listens_at(listener: impl AsFd, wanted: SocketAddr) -> bool {
-    apart(listener, |it| Ok(listens_here(it, wanted).into())).is_ok_and(|listens| listens == 1)
+/// Whether all these sockets listen at their address. A process that has one can shut it down and
+/// use it for a connection, which poll(2) does not report. A socket whose lock a process holds
+/// counts as one that does not listen.
+pub(crate) fn listen_at(listeners: &[OwnedFd], wanted: SocketAddr) -> bool {
+    let here = |it: &OwnedFd| listens_here(it.as_fd(), wanted);
+    let listen = all_apart(listeners, || Ok(listeners.iter().all(here).into()));
+    listen.is_ok_and(|listen| listen == 1)
 }
 
 fn listens_here(listener: BorrowedFd<'_>, wanted: SocketAddr) -> bool {
@@ -74,14 +77,28 @@ pub(crate) fn open_again(
     apart(listener, open).is_ok_and(|listens| listens == 1)
 }
 
-/// Gives a listener the options that a new one at this address would have. Returns the names of
-/// those that were different. The listener is not touched if none was.
-pub(crate) fn restore(
+/// Gives a listener the options that a new one at this address would have. They are not touched if
+/// none is different.
+pub(crate) fn restore(listener: impl AsFd, address: SocketAddr, reuse: Reuse) -> io::Result<()> {
+    apart(listener, |it| restore_here(it, address, reuse)).map(drop)
+}
+
+/// As [`restore`], and gives the listener the length of its queue again. Returns the names of the
+/// options that were different. Does nothing if the socket does not listen at its address: if it is
+/// not bound, listen(2) binds it to another port.
+pub(crate) fn mend(
     listener: impl AsFd,
     address: SocketAddr,
     reuse: Reuse,
+    backlog: u32,
 ) -> io::Result<Vec<&'static str>> {
-    let changed = apart(listener, |it| restore_here(it, address, reuse))?;
+    let changed = apart(listener, |it| {
+        if !listens_here(it, address) {
+            return Ok(0);
+        }
+        listen(it, backlog)?;
+        restore_here(it, address, reuse)
+    })?;
     let changed = (0..)
         .zip(OPTIONS)
         .filter(|(at, _)| changed & (1 << at) != 0);
@@ -145,7 +162,7 @@ mod tests {
                 Reuse::First => Reuse::Join,
                 other => other,
             };
-            let restore = || restore(&listener, local, reuse).expect("it may");
+            let restore = || mend(&listener, local, reuse, 8).expect("it may");
             assert_eq!(restore(), [""; 0], "{any}: untouched");
             let mut changed = Vec::new();
             for name in OPTIONS {
