@@ -10,6 +10,7 @@ mod program;
 mod state;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
@@ -170,17 +171,7 @@ impl Master {
 
     /// Becomes the next image, or reports `UpgradeFailed`.
     pub(super) fn exec_in_place(&mut self) {
-        let tried = self.upgrade.canary.as_ref().and_then(|canary| canary.image);
-        if tried.is_none() || self.upgrade.program.identity().ok() != tried {
-            self.canary_failed(
-                "it is not the file any more that the canary was started from".into(),
-            );
-            return self.handle_event(Event::UpgradeFailed);
-        }
-        let checked = self.observers.hooks.check_upgrade();
-        let checked = checked.map_err(|error| chain(&*error));
-        let trusted = checked.and_then(|variables| self.trust_program().map(|()| variables));
-        let variables = match trusted {
+        let variables = match self.check_exec() {
             Ok(variables) => variables,
             Err(why) => {
                 self.canary_failed(why);
@@ -202,6 +193,18 @@ impl Master {
         commands
             .into_iter()
             .for_each(|command| self.apply_command(command));
+    }
+
+    /// Fails if the hooks refuse the upgrade, or if the program is not what was tried. The hooks
+    /// are first: the file may change while they work. Returns their variables for the new image.
+    fn check_exec(&mut self) -> Result<Vec<(OsString, OsString)>, String> {
+        let checked = self.observers.hooks.check_upgrade();
+        let variables = checked.map_err(|error| chain(&*error))?;
+        let tried = self.upgrade.canary.as_ref().and_then(|canary| canary.image);
+        if tried.is_none() || self.upgrade.program.identity().ok() != tried {
+            return Err("it is not the file any more that the canary was started from".into());
+        }
+        self.trust_program().map(|()| variables)
     }
 
     /// Moves what crosses out of this master.

@@ -90,6 +90,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("short_tickets") => short_tickets(),
         Some("tls_in_run") => server().run(async |_, _| Ok(())),
         Some("gated") => upgrade::gated(),
+        Some("replaced") => upgrade::replaced(),
         Some("slow_slots") => resize::slow_slots(),
         Some("long_pauses") => resize::long_pauses(),
         Some("crashing_slots") => resize::crashing_slots(),

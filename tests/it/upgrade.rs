@@ -1,6 +1,7 @@
 //! The program's file is replaced, and the running server becomes the new program.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +13,7 @@ use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, geteuid, mkfifo};
-use prefork_server::{Error, Generation, Worker};
+use prefork_server::{BoxError, Error, Generation, Hooks, Worker};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -27,6 +28,7 @@ tests! {
     upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind,
     a_binary_that_cannot_take_over_changes_nothing_and_the_notice_says_why,
     a_canary_that_fails_changes_nothing,
+    a_file_that_is_replaced_while_a_hook_looks_is_not_executed,
     an_upgrade_keeps_files_descriptors_and_open_requests,
     an_upgrade_applies_the_settings_of_the_new_binary,
     settings_that_a_master_refuses_do_not_end_the_server,
@@ -304,6 +306,33 @@ fn an_upgrade_applies_the_settings_of_the_new_binary() {
     }
     server.stop();
     assert!(!unix.exists());
+}
+
+/// A hook that replaces the file of the program by an empty one.
+struct Replaced;
+
+impl Hooks for Replaced {
+    fn check_upgrade(&mut self) -> Result<Vec<(OsString, OsString)>, BoxError> {
+        let program = std::env::current_exe()?;
+        let new = program.with_file_name("new");
+        fs::write(&new, "")?;
+        fs::rename(new, program)?;
+        Ok(Vec::new())
+    }
+}
+
+pub(crate) fn replaced() -> Result<(), Error> {
+    let server = apps::server().hooks(Replaced);
+    server.serve(async |_| Ok(service_fn(apps::hello)))
+}
+
+fn a_file_that_is_replaced_while_a_hook_looks_is_not_executed() {
+    let (_installed, mut server) = Installed::app("replaced");
+    let address = server.address();
+    let why = server.upgrade_in_vain();
+    assert!(why.contains("it is not the file any more"), "{why}");
+    assert_eq!(get(address, "/").body, "hello");
+    server.stop();
 }
 
 /// Only a master checks these settings. They must not end the master that has become the new image.
