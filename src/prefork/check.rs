@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::{Prefork, Processes};
-use crate::config::HANG_TIMEOUT_MIN;
+use crate::config::{Config, HANG_TIMEOUT_MIN};
 use crate::error::Error;
 use crate::id::MAX_WORKERS;
 use crate::master::{self, ADDRESSES_MAX};
@@ -41,8 +41,8 @@ impl Prefork {
 
     /// Checks the settings before anything is bound. Returns the number of workers.
     ///
-    /// A master that was upgraded cannot go back. The canary has refused what every process is
-    /// told. Of what the app tells the master alone, it leaves out what it can serve without.
+    /// An upgraded master cannot go back, and the canary has refused what is wrong in each process.
+    /// If a setting is wrong in the master alone, the default replaces it, unless nothing can.
     pub(super) fn parsed(&mut self) -> Result<NonZeroU16, Error> {
         if let Some(error) = self.refused.take() {
             unless_upgraded(error)?;
@@ -82,6 +82,7 @@ impl Prefork {
         if self.config.unix_mode > 0o777 {
             let mode = self.config.unix_mode;
             unless_upgraded(format!("unix_mode {mode:o}: at most 777 (octal)"))?;
+            // The default may let more users connect than the app allows.
             self.config.unix_mode &= 0o777;
         }
         if let Some(timeout) = self.config.hang_timeout
@@ -90,21 +91,19 @@ impl Prefork {
             unless_upgraded(format!(
                 "hang_timeout {timeout:?}: at least {HANG_TIMEOUT_MIN:?}, or none"
             ))?;
-            self.config.hang_timeout = None;
+            self.config.hang_timeout = Config::default().hang_timeout;
         }
-        self.count()
-    }
-
-    /// The number of workers.
-    fn count(&self) -> Result<NonZeroU16, Error> {
-        let workers = self.config.workers.unwrap_or_else(master::default_workers);
-        if workers == 0 || workers > MAX_WORKERS {
+        if let Some(workers) = self.config.workers
+            && !(1..=MAX_WORKERS).contains(&workers)
+        {
             unless_upgraded(format!(
                 "{workers} workers: there can be 1 to {MAX_WORKERS}"
             ))?;
+            self.config.workers = None;
         }
-        let count = u16::try_from(workers.min(MAX_WORKERS)).expect("it has 16 bits");
-        Ok(NonZeroU16::new(count).unwrap_or(NonZeroU16::MIN))
+        let workers = self.config.workers.unwrap_or_else(master::default_workers);
+        let workers = u16::try_from(workers).ok().and_then(NonZeroU16::new);
+        Ok(workers.expect("1 or more, and not too many"))
     }
 }
 

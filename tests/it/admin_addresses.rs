@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -349,10 +351,10 @@ fn settings_that_only_the_master_has_do_not_end_an_upgraded_server() {
     let (name, program) = (apps::VARIABLE, this());
     let script = format!("{name}=too_many_admin_addresses exec {}", program.display());
     installed.replace_by_script("/bin/sh", &script);
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
+    server.upgrade();
     assert_eq!(get(address, "/").body, "hello");
-    // Two workers, and a process for each address.
-    until(|| descendants(server.pid).len() == 2 + 8);
+    // As many workers as there are by default, and a process for each address.
+    let workers = available_parallelism().map_or(1, NonZero::get);
+    until(|| descendants(server.pid).len() == workers + 8);
     server.stop();
 }
