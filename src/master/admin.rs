@@ -241,7 +241,7 @@ impl Admin {
         }
     }
 
-    /// Frees the ports, and the names of the sockets. Those who are connected to a socket stay.
+    /// Frees the ports, and the names of the sockets. The clients of a socket stay connected.
     fn free_addresses(&mut self, now: Time) {
         let addresses = std::mem::take(&mut self.addresses).into_iter();
         let (sockets, ports) = addresses.partition(AdminAddress::is_socket);
@@ -360,8 +360,8 @@ impl Master {
         keepers.for_each(|keeper| keeper.handle(AdminEvent::Renew, now));
     }
 
-    /// The server has ended. Who waits for that is told when another server can have the admin
-    /// addresses and the pid file.
+    /// The server has ended. An operator who waits for the end is told when another server can have
+    /// the admin addresses and the pid file.
     pub(super) fn end_admin(&mut self) {
         let now = self.clock.now();
         if let Some(admin) = &mut self.observers.admin {
