@@ -112,7 +112,7 @@ fn unless_upgraded(why: String) -> Result<(), Error> {
     if !master::is_upgraded() {
         return Err(Error::Config(why));
     }
-    tracing::error!("{why}; it is left out");
+    tracing::error!("{why}; the server serves without it");
     Ok(())
 }
 
