@@ -53,7 +53,7 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 use tokio::time::timeout;
 
-use self::gate::{Gate, gated, gated_hello};
+use self::gate::{gated, gated_hello};
 use super::exchange::tower::tower_service;
 use super::server::Endpoint;
 use super::{

@@ -13,6 +13,7 @@ mod uploads;
 
 use h2::client::{self, ResponseFuture, SendRequest};
 
+use super::gate::Gate;
 use super::*;
 use crate::stats::Count;
 
