@@ -3,17 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::num::NonZero;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{User, geteuid};
-use prefork_server::{Error, Role, role};
+use prefork_server::{Error, Role, role, usable_cpus};
 use tempfile::TempDir;
 
 use crate::admin::{admin_port, ask, is_admin};
@@ -333,8 +331,9 @@ fn an_upgrade_with_too_many_addresses_is_abandoned() {
     changing.server.stop();
 }
 
-/// An app that names too many addresses, and one that is none, and none of them in a worker.
-pub(crate) fn too_many() -> Result<(), Error> {
+/// An app whose settings are wrong in the master: nine addresses, a text that is no address, a short
+/// hang timeout and no workers. In a worker it has no such setting.
+pub(crate) fn wrong_in_master() -> Result<(), Error> {
     let mut server = apps::server();
     if role() == Role::Master {
         server = (0..9).fold(server, |server, _| server.admin(PORT));
@@ -349,12 +348,11 @@ fn settings_that_only_the_master_has_do_not_end_an_upgraded_server() {
     let (installed, mut server) = Installed::app("hello");
     let address = server.address();
     let (name, program) = (apps::VARIABLE, this());
-    let script = format!("{name}=too_many_admin_addresses exec {}", program.display());
+    let script = format!("{name}=wrong_in_master exec {}", program.display());
     installed.replace_by_script("/bin/sh", &script);
     server.upgrade();
     assert_eq!(get(address, "/").body, "hello");
     // As many workers as there are by default, and a process for each address.
-    let workers = available_parallelism().map_or(1, NonZero::get);
-    until(|| descendants(server.pid).len() == workers + 8);
+    until(|| descendants(server.pid).len() == usable_cpus().usable + 8);
     server.stop();
 }

@@ -73,7 +73,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("connects") => privileges::connect(),
         Some("privileges") => privileges::app(),
         Some("sandbox") => sandbox::app(),
-        Some("too_many_admin_addresses") => admin_addresses::too_many(),
+        Some("wrong_in_master") => admin_addresses::wrong_in_master(),
         Some("own_metrics") => own_metrics::app(),
         Some("other_recorder") => own_metrics::recorded(),
         Some("patient") => cap::patient(),

@@ -178,8 +178,7 @@ fn an_upgrade_whose_file_is_changed_meanwhile_is_abandoned() {
     assert_eq!(get(address, "/").body, "green");
     // What is not changed is as it was tried.
     installed.replace(BINARY);
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
+    server.upgrade();
 }
 
 /// The new image of the master starts after the change, in place of a change while it starts.
@@ -191,16 +190,13 @@ fn a_file_that_is_changed_after_it_was_tried_does_not_end_the_server() {
     let bad = format!("echo bad > {}", file.display());
     let script = format!("test -z \"$PREFORK_SERVER_UPGRADE\" || {bad}; exec {BINARY} \"$@\"");
     installed.replace_by_script("/bin/sh", &script);
-    server.signal(Signal::SIGUSR2);
-    server.wait("upgrade_finished");
-    server.wait("reload_finished");
+    server.upgrade();
     assert_eq!(get(address, "/").body, "green");
     server.signal(Signal::SIGHUP);
     let why = server.wait("reload_abandoned")["why"].to_string();
     assert!(why.contains("TOML parse error"), "{why}");
     fs::write(&file, format!("{BEGIN}respond = \"black\"")).expect("it is ours");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    server.reload();
     until(|| get(address, "/").body == "black");
 }
 
