@@ -258,29 +258,25 @@ impl Hooks for Console {
         let Some(file) = self.contents.first() else {
             return Ok(Vec::new());
         };
-        match file.now() {
-            now if now != self.tried => {
-                let path = file.path.display();
-                Err(format!("--config {path}: it was changed while the upgrade ran").into())
-            }
-            tried => Ok(tried
-                .map(|content| of_next_image(&content))
-                .into_iter()
-                .collect()),
+        let now = file.now();
+        if now != self.tried {
+            let path = file.path.display();
+            return Err(format!("--config {path}: it was changed while the upgrade ran").into());
         }
+        Ok(now.iter().map(|content| of_next_image(content)).collect())
     }
 
     fn notice(&mut self, notice: &Notice) {
-        if *notice == Notice::UpgradeStarted {
-            self.tried = self.contents.first().and_then(ConfigFile::now);
-        }
         let contents = &mut self.contents;
         match notice {
             Notice::ReloadStarted { generation, .. } => contents.reload_started(*generation),
             Notice::ReloadAbandoned { generation, .. } => contents.reload_abandoned(*generation),
             Notice::ReloadFinished { generation, .. } => contents.reload_finished(*generation),
             Notice::WorkerReady(worker) => contents.worker_ready(worker.generation),
-            Notice::UpgradeStarted => contents.set_upgrade(Upgrade::Running),
+            Notice::UpgradeStarted => {
+                self.tried = contents.first().and_then(ConfigFile::now);
+                contents.set_upgrade(Upgrade::Running);
+            }
             Notice::UpgradeAbandoned { .. } => contents.set_upgrade(Upgrade::None),
             _ => {}
         }

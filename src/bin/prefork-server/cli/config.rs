@@ -129,7 +129,8 @@ fn tried() -> Option<String> {
 }
 
 impl ConfigFile {
-    /// The file that the command line names, or what the master of this process has read.
+    /// The file that the command line names, or what was read of it before: by the master of this
+    /// worker, or by the image before this one.
     pub(super) fn of_this_process(path: PathBuf) -> Result<Self, String> {
         let inherited = match role() {
             Role::Master => tried().map(|content| (content, Source::File)),
