@@ -187,7 +187,7 @@ impl Bound {
     /// Opens the listeners again that are closed, or whose socket file is gone.
     pub(super) fn reopen(&mut self, backlog: u32, unix: Access) -> Vec<Reopened> {
         let mut reopened = Vec::new();
-        // Most often there is none, and to look at all at once takes less time.
+        // Nearly always no listener is closed, and one process looks at all of them (sys::apart).
         if !self.is_any_closed(self.listeners.all()) && !self.listeners.is_lost() {
             return reopened;
         }
