@@ -331,8 +331,8 @@ fn an_upgrade_with_too_many_addresses_is_abandoned() {
     changing.server.stop();
 }
 
-/// An app whose settings are wrong in the master: nine addresses, a text that is no address, a short
-/// hang timeout and no workers. In a worker it has no such setting.
+/// An app whose settings are wrong in the master: nine addresses, a text that is no address, a
+/// short hang timeout and no workers. In a worker it has no such setting.
 pub(crate) fn wrong_in_master() -> Result<(), Error> {
     let mut server = apps::server();
     if role() == Role::Master {
