@@ -78,6 +78,7 @@ mod tests {
 
     use super::*;
     use crate::hooks::Notice;
+    use crate::sys::fds::tests::until_other_end_closed;
 
     #[test]
     fn a_reader_that_does_not_read_does_not_stop_the_master() {
@@ -96,6 +97,7 @@ mod tests {
         let announcer =
             Announcer::new(std::os::fd::AsRawFd::as_raw_fd(&writer)).expect("an open descriptor");
         drop(reader);
+        until_other_end_closed(&writer);
         let left = announcer.write("a", &mut 0).expect_err("nobody reads");
         assert_eq!(left.kind(), ErrorKind::BrokenPipe);
 

@@ -163,6 +163,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::master::init::Inherited;
+    use crate::sys::fds::tests::until_other_end_closed;
 
     fn share(to: u16, connections: u16) -> Message {
         let to = Slot(to);
@@ -214,6 +215,7 @@ mod tests {
         };
         send().expect("the worker has the channel");
         drop(worker);
+        until_other_end_closed(&master);
         let first = send().expect_err("the worker has ended");
         assert_eq!(first.error.kind(), io::ErrorKind::ConnectionReset);
         assert!(first.has_ended());

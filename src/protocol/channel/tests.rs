@@ -1,5 +1,6 @@
 use super::*;
 use crate::policy::Stop;
+use crate::sys::fds::tests::until_other_end_closed;
 
 #[test]
 fn a_last_message_arrives_though_the_worker_has_read_none() {
@@ -9,6 +10,7 @@ fn a_last_message_arrives_though_the_worker_has_read_none() {
     let last = ToMaster::Failed("no database".into());
     worker.send_to_master(&last).expect("room for one");
     drop(worker);
+    until_other_end_closed(&master);
     let Ok(Received::Message(received)) = master.recv_from_worker() else {
         panic!("the last message is lost")
     };
@@ -39,6 +41,7 @@ fn messages_of_a_worker_arrive() {
     }
     assert!(matches!(master.recv_from_worker(), Ok(Received::Nothing)));
     drop(worker);
+    until_other_end_closed(&master);
     assert!(matches!(master.recv_from_worker(), Ok(Received::End)));
 }
 

@@ -5,6 +5,7 @@ use nix::libc;
 use socket2::Socket;
 
 use super::*;
+use crate::sys::fds::tests::until_other_end_closed;
 
 fn note(read_ahead: &'static [u8]) -> Note {
     Note {
@@ -151,6 +152,7 @@ fn connections_arrive_one_by_one_with_their_bytes() {
         let open = std::io::Read::read(&mut &theirs, &mut [0]).expect_err("nothing to read");
         assert_eq!(open.kind(), io::ErrorKind::WouldBlock);
         drop(second);
+        until_other_end_closed(&theirs);
         let ended = std::io::Read::read(&mut &theirs, &mut [0]);
         assert_eq!(ended.expect("the last one has it"), 0);
     });
@@ -187,6 +189,7 @@ fn connections_in_another_version_are_passed_over_and_closed() {
         drop(ours);
         let (_connection, received) = receiver.take().expect("no error").expect("the last");
         assert_eq!(received, note(b"x"));
+        until_other_end_closed(&theirs);
         let ended = std::io::Read::read(&mut &theirs, &mut [0]);
         assert_eq!(ended.expect("nobody has the other end"), 0);
     });

@@ -1,5 +1,13 @@
 use super::*;
 
+/// Waits until no process has the other end of a socket or pipe. One that another test has forked
+/// has the descriptors of this one until it ends or executes a program.
+pub(crate) fn until_other_end_closed(fd: impl AsFd) {
+    // poll(2) always reports this.
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::empty())];
+    while poll(&mut fds, PollTimeout::NONE) == Err(Errno::EINTR) {}
+}
+
 #[test]
 fn descriptors_are_received_with_their_message() {
     let (here, there) = seqpacket_pair().expect("a pair");
@@ -80,8 +88,8 @@ fn receive_bytes_refuses_a_message_with_descriptors_and_leaves_it_in_the_socket(
     }
     let (len, fds) = receive(&there, &mut bytes).expect("it is still there");
     assert_eq!((&bytes[..len], fds.len()), (&b"two"[..], 2));
-    drop(here);
-    drop(fds);
+    drop((here, fds));
+    until_other_end_closed(&there);
     assert_eq!(receive_bytes(&there, &mut bytes).expect("the end"), 0);
 }
 
@@ -119,6 +127,7 @@ fn a_closed_side_is_reported_as_length_0() {
     let error = receive(&there, &mut bytes).expect_err("nothing was sent");
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     drop(here);
+    until_other_end_closed(&there);
     assert_eq!(receive(&there, &mut bytes).expect("the end").0, 0);
 }
 

@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::sys::fds::tests::until_other_end_closed;
 
 /// The client's end of a connection, and the worker's.
 fn pair() -> (net::TcpStream, Stream) {
@@ -134,6 +135,7 @@ async fn closed_is_the_same_before_and_after_the_socket_is_registered() {
             Some(net::Shutdown::Both) => {
                 stream.write_u8(b'!').await.expect("it is open");
                 drop(client);
+                until_other_end_closed(&stream);
                 None
             }
             Some(how) => {
