@@ -13,10 +13,12 @@
 //! | `/live` | the same, and once a second what has changed; for the page |
 //! | `/v1/...` | commands to the master, on a Unix address |
 //!
-//! `view` has what the process knows, `routes` responds, `metrics` writes the counts as text,
-//! `live` compares them with those of the second before.
+//! `view` has what the process knows, `routes` responds, `host` finds requests that a web page may
+//! have sent, `metrics` writes the counts as text, `live` compares them with those of the second
+//! before.
 
 mod events;
+mod host;
 mod live;
 mod metrics;
 mod page;

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::address::Address;
 use crate::admin::events::Page;
+use crate::admin::host::may_be_rebound;
 use crate::admin::metrics::{self, Format};
 use crate::admin::view::{Readiness, View};
 use crate::admin::{live, page};
@@ -63,6 +64,11 @@ by POST, on a Unix address:
 /v1/logs/reopen
 ";
 
+const OTHER_HOST: &str = "\
+the request names another host, so a web page of that host may have sent it:
+ask for an IP address or localhost
+";
+
 type Reply = Response<Page>;
 
 /// The response to a request with this head.
@@ -75,6 +81,9 @@ pub(super) async fn respond(view: Rc<RefCell<View>>, head: Parts) -> Result<Repl
         // A browser sends it. So no page of another site gives commands through a forwarded port.
         (&Method::POST, _) if head.headers.contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "a web page may give no commands\n")
+        }
+        (&(Method::GET | Method::HEAD), _) if is_read && is_misled(&view.borrow(), &head) => {
+            text(StatusCode::FORBIDDEN, OTHER_HOST)
         }
         (&(Method::GET | Method::HEAD), _) if is_read => {
             match path.strip_prefix(OPERATIONS).map(str::parse) {
@@ -99,6 +108,13 @@ pub(super) async fn respond(view: Rc<RefCell<View>>, head: Parts) -> Result<Repl
         (_, Some(_)) => not_allowed("", "commands are given by POST on a Unix address\n"),
         (_, None) => no_such_path(),
     })
+}
+
+/// Whether a browser may have been misled to this address by a web page. Probes and Prometheus may
+/// name the machine as they like: the page would learn little from what they read.
+fn is_misled(view: &View, head: &Parts) -> bool {
+    let is_for_programs = matches!(head.uri.path(), "/livez" | "/readyz" | "/metrics");
+    view.is_loopback() && !is_for_programs && may_be_rebound(head)
 }
 
 /// Whether a GET reads something at this path.

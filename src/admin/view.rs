@@ -141,6 +141,11 @@ impl View {
         matches!(self.address, Address::Unix(_))
     }
 
+    /// Whether only clients of this machine can connect, by TCP.
+    pub(super) fn is_loopback(&self) -> bool {
+        matches!(&self.address, Address::Tcp(address) if address.ip().to_canonical().is_loopback())
+    }
+
     /// Whether the master has told what the process has to know before it responds.
     pub(super) fn is_complete(&self) -> bool {
         self.server.is_some()

@@ -7,9 +7,9 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Map, Value};
 
-use crate::admin::{Watched, ask};
-use crate::client::get;
-use crate::support::{BINARY, CEILING, descendants, pid_of, until};
+use crate::admin::{Watched, admin_port, ask};
+use crate::client::{Client, get};
+use crate::support::{BINARY, CEILING, Server, descendants, pid_of, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -20,6 +20,7 @@ tests! {
     the_timeline_goes_on_after_an_upgrade,
     the_number_of_streams_is_limited,
     a_web_page_gives_no_commands,
+    a_web_page_whose_name_leads_to_this_machine_reads_no_more_than_metrics,
 }
 
 /// An event of a stream.
@@ -330,4 +331,31 @@ fn a_web_page_gives_no_commands() {
     let response = ask(&watched.socket, "POST", head);
     assert!(response.head.starts_with("HTTP/1.1 403 "), "{response:?}");
     assert_eq!(watched.get("/livez").body, "live\n");
+}
+
+fn a_web_page_whose_name_leads_to_this_machine_reads_no_more_than_metrics() {
+    let mut server = Server::start(&["--respond", "hi", "--admin", "127.0.0.1:0"]);
+    server.address();
+    let port = admin_port(&server);
+    let status = |host: &str, path| {
+        let mut client = Client::connect(port);
+        client.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+        let head = client.response().head;
+        head.split(' ').nth(1).map(str::to_owned)
+    };
+    for path in ["/", "/status", "/events", "/live", "/v1/operations/1"] {
+        assert_eq!(
+            status("example.org", path).as_deref(),
+            Some("403"),
+            "{path}"
+        );
+    }
+    for (host, path) in [
+        ("example.org", "/metrics"),
+        ("example.org", "/readyz"),
+        ("localhost", "/status"),
+        (&port.to_string(), "/"),
+    ] {
+        assert_eq!(status(host, path).as_deref(), Some("200"), "{host}{path}");
+    }
 }
