@@ -36,14 +36,9 @@ impl CounterFn for Count {
 
 impl Level {
     fn add(&self, more: f64) {
-        let mut seen = self.0.load(Relaxed);
-        loop {
-            let next = (f64::from_bits(seen) + more).to_bits();
-            match self.0.compare_exchange_weak(seen, next, Relaxed, Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
+        let sum = |bits| Some((f64::from_bits(bits) + more).to_bits());
+        // It fails only without a sum.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, sum);
     }
 }
 
