@@ -155,6 +155,8 @@ impl HangPolicy {
 
 #[cfg(test)]
 mod tests {
+    use super::PendingWork::{Open, Queued};
+    use super::Verdict::{Doubtful, Hung, Well};
     use super::*;
 
     const WORKER: WorkerId = WorkerId(1);
@@ -179,8 +181,8 @@ mod tests {
     #[test]
     fn with_the_longest_timeout_no_worker_hangs() {
         let mut watch = HangPolicy::new(Duration::MAX, seconds(1000));
-        for work in [PendingWork::Open, PendingWork::Queued] {
-            assert_ne!(judge(&mut watch, 5000, 1000, work), Verdict::Hung);
+        for work in [Open, Queued] {
+            assert_ne!(judge(&mut watch, 5000, 1000, work), Hung);
         }
         assert!(watch.next() > seconds(1 << 40));
     }
@@ -189,86 +191,41 @@ mod tests {
     fn a_hang_needs_both_work_and_an_old_heartbeat() {
         let mut watch = watch();
         for now in 1000..2000 {
-            assert_eq!(
-                judge(&mut watch, now, 900, PendingWork::None),
-                Verdict::Well
-            );
+            assert_eq!(judge(&mut watch, now, 900, PendingWork::None), Well);
         }
         for now in 2000..3000 {
-            assert_eq!(
-                judge(&mut watch, now, now - 7, PendingWork::Open),
-                Verdict::Well
-            );
-            assert_ne!(
-                judge(&mut watch, now, now - 1, PendingWork::Queued),
-                Verdict::Hung
-            );
+            assert_eq!(judge(&mut watch, now, now - 7, Open), Well);
+            assert_ne!(judge(&mut watch, now, now - 1, Queued), Hung);
         }
-        assert_eq!(
-            judge(&mut watch, 3000, 2992, PendingWork::Open),
-            Verdict::Hung
-        );
+        assert_eq!(judge(&mut watch, 3000, 2992, Open), Hung);
     }
 
     #[test]
     fn the_timeout_runs_from_when_work_was_first_seen_waiting() {
         let mut watch = watch();
-        assert_eq!(
-            judge(&mut watch, 1002, 10, PendingWork::Queued),
-            Verdict::Doubtful
-        );
-        assert_eq!(
-            judge(&mut watch, 1009, 10, PendingWork::Queued),
-            Verdict::Doubtful
-        );
+        assert_eq!(judge(&mut watch, 1002, 10, Queued), Doubtful);
+        assert_eq!(judge(&mut watch, 1009, 10, Queued), Doubtful);
         // It has accepted them all, though late.
-        assert_eq!(
-            judge(&mut watch, 1010, 10, PendingWork::None),
-            Verdict::Well
-        );
-        assert_eq!(
-            judge(&mut watch, 1011, 10, PendingWork::Queued),
-            Verdict::Doubtful
-        );
-        assert_eq!(
-            judge(&mut watch, 1018, 10, PendingWork::Queued),
-            Verdict::Doubtful
-        );
-        assert_eq!(
-            judge(&mut watch, 1019, 10, PendingWork::Queued),
-            Verdict::Hung
-        );
+        assert_eq!(judge(&mut watch, 1010, 10, PendingWork::None), Well);
+        assert_eq!(judge(&mut watch, 1011, 10, Queued), Doubtful);
+        assert_eq!(judge(&mut watch, 1018, 10, Queued), Doubtful);
+        assert_eq!(judge(&mut watch, 1019, 10, Queued), Hung);
     }
 
     #[test]
     fn after_a_new_heartbeat_the_timeout_begins_again() {
         let mut watch = watch();
-        assert_eq!(
-            judge(&mut watch, 1002, 10, PendingWork::Queued),
-            Verdict::Doubtful
-        );
-        assert_eq!(
-            judge(&mut watch, 1010, 1005, PendingWork::Queued),
-            Verdict::Doubtful
-        );
-        assert_eq!(
-            judge(&mut watch, 1017, 1005, PendingWork::Queued),
-            Verdict::Doubtful
-        );
-        assert_eq!(
-            judge(&mut watch, 1018, 1005, PendingWork::Queued),
-            Verdict::Hung
-        );
+        assert_eq!(judge(&mut watch, 1002, 10, Queued), Doubtful);
+        assert_eq!(judge(&mut watch, 1010, 1005, Queued), Doubtful);
+        assert_eq!(judge(&mut watch, 1017, 1005, Queued), Doubtful);
+        assert_eq!(judge(&mut watch, 1018, 1005, Queued), Hung);
     }
 
     #[test]
     fn a_worker_that_does_not_accept_yet_does_not_hang() {
         let mut watch = watch();
         for now in 1000..1100 {
-            assert_eq!(
-                judge(&mut watch, now, 0, PendingWork::Queued),
-                Verdict::Well
-            );
+            assert_eq!(judge(&mut watch, now, 0, Queued), Well);
         }
     }
 
@@ -277,20 +234,14 @@ mod tests {
         let mut watch = watch();
         assert_eq!(watch.next(), seconds(1002));
         assert_eq!(watch.round(seconds(1002)), Round::Due);
-        judge(&mut watch, 1002, 1002, PendingWork::Open);
-        judge(&mut watch, 1002, 10, PendingWork::Queued);
+        judge(&mut watch, 1002, 1002, Open);
+        judge(&mut watch, 1002, 10, Queued);
         // From here on all processes were stopped for as long as the timeout.
         assert_eq!(watch.round(seconds(1010)), Round::Skipped);
         assert_eq!(watch.round(seconds(1012)), Round::Due);
-        assert_eq!(
-            judge(&mut watch, 1012, 10, PendingWork::Queued),
-            Verdict::Doubtful
-        );
+        assert_eq!(judge(&mut watch, 1012, 10, Queued), Doubtful);
         // A worker that has not moved since is hung.
-        assert_eq!(
-            judge(&mut watch, 1012, 1002, PendingWork::Open),
-            Verdict::Hung
-        );
+        assert_eq!(judge(&mut watch, 1012, 1002, Open), Hung);
     }
 
     #[test]
@@ -298,7 +249,7 @@ mod tests {
         let mut watch = watch();
         assert_eq!(watch.round(seconds(1004)), Round::Due);
         assert_eq!(watch.next(), seconds(1006));
-        judge(&mut watch, 1004, 997, PendingWork::Open);
+        judge(&mut watch, 1004, 997, Open);
         assert_eq!(watch.next(), seconds(1005));
         assert!(watch.is_stale(seconds(1002), seconds(1004)));
         assert!(!watch.is_stale(seconds(1003), seconds(1004)));
