@@ -193,40 +193,28 @@ mod tests {
 
     #[test]
     fn only_root_may_change_user_or_group() {
-        assert_eq!(
-            Credentials::of(0, 0).change_from(Credentials::of(0, 0)),
-            Ok(None)
-        );
-        assert_eq!(
-            Credentials::of(33, 33).change_from(Credentials::of(0, 0)),
-            Ok(Some(Credentials::of(33, 33)))
-        );
-        assert_eq!(
-            Credentials::of(0, 33).change_from(Credentials::of(0, 0)),
-            Ok(Some(Credentials::of(0, 33)))
-        );
-        assert_eq!(
-            Credentials::of(33, 33).change_from(Credentials::of(33, 33)),
-            Ok(None)
-        );
-        let error = Credentials::of(0, 0)
-            .change_from(Credentials::of(33, 33))
-            .expect_err("not root");
-        assert!(error.contains("--user"), "{error}");
-        let error = Credentials::of(33, 0)
-            .change_from(Credentials::of(33, 33))
-            .expect_err("not root");
-        assert!(error.contains("--group"), "{error}");
+        let [root, other] = [Credentials::of(0, 0), Credentials::of(33, 33)];
+        assert_eq!(root.change_from(root), Ok(None));
+        for wanted in [other, Credentials::of(0, 33)] {
+            assert_eq!(wanted.change_from(root), Ok(Some(wanted)));
+        }
+        assert_eq!(other.change_from(other), Ok(None));
+        for (wanted, option) in [(root, "--user"), (Credentials::of(33, 0), "--group")] {
+            let error = wanted.change_from(other).expect_err("not root");
+            assert!(error.contains(option), "{error}");
+        }
     }
 
     #[test]
     fn the_error_for_an_unknown_user_or_group_names_the_option() {
-        let error = Credentials::choose(Some("no-such-user"), None).expect_err("unknown");
-        assert!(error.contains("`no-such-user` (--user)"), "{error}");
-        let error = Credentials::choose(None, Some("no-such-group")).expect_err("unknown");
-        assert!(error.contains("`no-such-group` (--group)"), "{error}");
-        let error = Credentials::choose(Some("4294967294"), None).expect_err("no entry");
-        assert!(error.contains("--group"), "{error}");
+        for (user, group, named) in [
+            (Some("no-such-user"), None, "`no-such-user` (--user)"),
+            (None, Some("no-such-group"), "`no-such-group` (--group)"),
+            (Some("4294967294"), None, "--group"),
+        ] {
+            let error = Credentials::choose(user, group).expect_err("it is unknown");
+            assert!(error.contains(named), "{error}");
+        }
     }
 
     #[test]
