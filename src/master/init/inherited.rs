@@ -294,12 +294,12 @@ mod tests {
         }
     }
 
-    fn stored(asked: &str, slot: u16) -> Stored {
+    fn stored(asked: &str) -> Stored {
         let any = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         Stored {
             name: Name {
                 asked: asked.parse().expect("an address"),
-                scope: ListenerScope::Slot(Slot(slot)),
+                scope: ListenerScope::Slot(Slot(0)),
             },
             address: any.local_addr().expect("bound"),
             listener: any.into(),
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn listeners_of_addresses_that_are_not_wanted_are_dropped() {
         let mut inherited = Inherited {
-            stored: vec![stored("0.0.0.0:80", 0), stored("0.0.0.0:81", 0)],
+            stored: vec![stored("0.0.0.0:80"), stored("0.0.0.0:81")],
             ..Inherited::default()
         };
         let wanted = ["0.0.0.0:81".parse().expect("an address")];
@@ -326,7 +326,7 @@ mod tests {
     fn two_listeners_stored_under_one_name_are_two_addresses() {
         let asked = "127.0.0.1:0";
         let mut inherited = Inherited {
-            stored: vec![stored(asked, 0), stored(asked, 0)],
+            stored: vec![stored(asked), stored(asked)],
             ..Inherited::default()
         };
         let asked = asked.parse().expect("an address");
