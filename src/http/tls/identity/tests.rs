@@ -38,6 +38,12 @@ impl Files {
         }
     }
 
+    fn with_name(name: &str) -> Self {
+        Self::with(|params| {
+            *params = CertificateParams::new([name.to_owned()]).expect("a name");
+        })
+    }
+
     fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.dir.path().join(name);
         fs::write(&path, bytes).expect("writable");
@@ -370,11 +376,7 @@ fn cipher_suites_for_another_kind_of_key_are_a_warning_or_an_error() {
 /// A client that cannot verify the key of the first one gets the next.
 #[test]
 fn a_certificate_with_the_name_itself_comes_before_one_with_a_star() {
-    let files = ["localhost", "*.example.org", "a.example.org"].map(|name| {
-        Files::with(|params| {
-            *params = CertificateParams::new([name.to_owned()]).expect("a name");
-        })
-    });
+    let files = ["localhost", "*.example.org", "a.example.org"].map(Files::with_name);
     let [first, any, exact] = &files;
     let pem = |files: &Files| Certificate::pem(&files.certificate, &files.key);
     let tls = first.good().certificate(pem(any)).certificate(pem(exact));
@@ -388,11 +390,7 @@ fn a_certificate_with_the_name_itself_comes_before_one_with_a_star() {
 /// RFC 6066 3 forbids the dot of the root. Some clients send it, and mean the same name.
 #[test]
 fn a_name_with_a_dot_at_its_end_is_the_same_name() {
-    let [files, other] = ["localhost", "example.org"].map(|name| {
-        Files::with(|params| {
-            *params = CertificateParams::new([name.to_owned()]).expect("a name");
-        })
-    });
+    let [files, other] = ["localhost", "example.org"].map(Files::with_name);
     let pem = Certificate::pem(&other.certificate, &other.key);
     let tls = files.good().certificate(pem);
     let certificates = Identity::read(&tls).expect("they are good").certificates;
