@@ -17,8 +17,8 @@ use crate::support::load::Fate;
 const BUSY: usize = 16;
 const RESTING: usize = 1_000;
 
-/// Prints a row for each server that knows reloads. Whether our own did as promised.
-pub(crate) fn print(servers: &[Name], reloads: usize) -> bool {
+/// For the counts of each server.
+pub(crate) fn table(reloads: usize) -> Table {
     let title = format!(
         "{reloads} reloads under connections that are kept alive, {BUSY} busy and {RESTING} at \
          rest, 2 workers:"
@@ -30,26 +30,11 @@ pub(crate) fn print(servers: &[Name], reloads: usize) -> bool {
         "busy closed",
         "resting closed",
     ];
-    let mut table = Table::empty(title, &head);
-    let mut sound = true;
-    for &name in servers {
-        if !name.knows_reloads() {
-            continue;
-        }
-        let counts = count(name, reloads);
-        let well = counts
-            .as_ref()
-            .is_ok_and(|[_, bad @ ..]| bad.iter().all(|&it| it == 0));
-        sound &= well || !name.is_ours();
-        let counts = counts.map(|counts| counts.map(|count| count.to_string()));
-        table.push(name.name(), counts.as_ref().map(<[_; 4]>::as_slice));
-    }
-    println!("{}", table.for_a_terminal());
-    sound
+    Table::empty(title, &head)
 }
 
 /// As the table's head has them.
-fn count(name: Name, reloads: usize) -> Result<[usize; 4], Trouble> {
+pub(crate) fn count(name: Name, reloads: usize) -> Result<[usize; 4], Trouble> {
     let mut server = name.start(2)?;
     let mut resting_closed = 0;
     // Before the busy ones, which leave little time for it.

@@ -79,7 +79,7 @@ use self::case::Case;
 use self::contender::{Event, Name};
 use self::options::Options;
 use self::support::options::Extent;
-use self::support::process;
+use self::support::process::{self, Trouble};
 use self::support::progress::Progress;
 use self::support::report::{self, Table};
 
@@ -127,11 +127,32 @@ fn quiet(options: &Options) -> bool {
         println!("{}", table.for_a_terminal());
     }
     if events.contains(&Event::Reload) {
-        sound &= closed::print(&servers, rounds);
-        sound &= downloads::print(&servers, rounds);
+        let closed = |name| closed::count(name, rounds);
+        sound &= print_counts(closed::table(rounds), &servers, closed);
+        let downloads = |name| downloads::count(name, rounds);
+        sound &= print_counts(downloads::table(rounds), &servers, downloads);
     }
     if servers.contains(&Name::Prefork) && events.contains(&Event::Kill) {
         sound &= adoption::print(connections);
     }
+    sound
+}
+
+/// Prints a row for each server that knows reloads. All counts but the first one are of what must
+/// not be. Whether our own server did as promised.
+fn print_counts<const N: usize>(
+    mut table: Table,
+    servers: &[Name],
+    count: impl Fn(Name) -> Result<[usize; N], Trouble>,
+) -> bool {
+    let mut sound = true;
+    for &name in servers.iter().filter(|name| name.knows_reloads()) {
+        let counts = count(name);
+        let is_well = |counts: &[usize; N]| counts[1..].iter().all(|&count| count == 0);
+        sound &= counts.as_ref().is_ok_and(is_well) || !name.is_ours();
+        let counts = counts.map(|counts| counts.map(|count| count.to_string()));
+        table.push(name.name(), counts.as_ref().map(<[_; N]>::as_slice));
+    }
+    println!("{}", table.for_a_terminal());
     sound
 }
