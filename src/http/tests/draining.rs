@@ -138,8 +138,7 @@ fn pipelined_requests_after_the_last_response_are_not_begun() {
         let mut client = host.connect().await;
         host.server.drain();
         client.send(HELLO.repeat(2)).await;
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.expect_last_hello().await;
         assert_eq!(host.server.count(Count::Requests), 1);
     });
 }
@@ -158,8 +157,7 @@ fn a_busy_connection_ends_with_connection_close() {
         idle.expect_end().await;
         assert_eq!(host.server.connections(), 1);
         gate.go.notify_one();
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.expect_last_hello().await;
         host.emptied().await;
     });
 }
@@ -199,8 +197,7 @@ fn an_incomplete_head_keeps_its_deadline_in_a_drain() {
         host.server.drain();
         idle.expect_end().await;
         slow.send(&HELLO[10..]).await;
-        slow.expect(HELLO_LAST_RESPONSE).await;
-        slow.expect_end().await;
+        slow.expect_last_hello().await;
         host.emptied().await;
     });
 }

@@ -140,8 +140,7 @@ fn no_100_continue_is_sent_if_the_handler_drops_the_body() {
     run_each_kind(async || {
         let mut client = send_head(hello).await;
         // Whether the client sends the body now, the server cannot know.
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.expect_last_hello().await;
     });
 }
 

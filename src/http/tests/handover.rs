@@ -352,8 +352,7 @@ fn a_request_that_comes_during_a_hand_over_waits() {
         // With a drain there is no other server to go to.
         host.server.drain();
         successor.change(Reply::Refuses);
-        sender.expect(HELLO_LAST_RESPONSE).await;
-        sender.expect_end().await;
+        sender.expect_last_hello().await;
         silent.expect_end().await;
         host.emptied().await;
     });
@@ -444,8 +443,7 @@ fn without_a_target_a_hand_over_is_a_drain() {
         host.server.hand_over();
         idle.expect_end().await;
         gate.go.notify_one();
-        busy.expect(HELLO_LAST_RESPONSE).await;
-        busy.expect_end().await;
+        busy.expect_last_hello().await;
         host.emptied().await;
     });
 }

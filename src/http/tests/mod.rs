@@ -278,6 +278,11 @@ impl Client {
     /// As `hello`, and the response must be the last one.
     async fn last_hello(&mut self) {
         self.send(HELLO).await;
+        self.expect_last_hello().await;
+    }
+
+    /// Reads the response to `hello`, which must be the last one.
+    async fn expect_last_hello(&mut self) {
         self.expect(HELLO_LAST_RESPONSE).await;
         self.expect_end().await;
     }

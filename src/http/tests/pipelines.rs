@@ -110,8 +110,7 @@ fn responses_before_a_connection_close_are_sent() {
         let last = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".as_slice();
         client.send([HELLO, last, HELLO].concat()).await;
         client.expect(HELLO_RESPONSE).await;
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.expect_last_hello().await;
         assert_eq!(host.server.count(Count::Requests), 2);
     });
 }

@@ -32,8 +32,7 @@ fn a_request_with_connection_close_ends_the_connection() {
         client
             .send("GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
             .await;
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.expect_last_hello().await;
         host.emptied().await;
     });
 }
@@ -262,8 +261,7 @@ fn responses_after_a_refused_upgrade_are_sent() {
         let last = "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
         client.send(format!("{UPGRADE}{last}")).await;
         client.expect(HELLO_RESPONSE).await;
-        client.expect(HELLO_LAST_RESPONSE).await;
-        client.expect_end().await;
+        client.expect_last_hello().await;
         host.emptied().await;
     });
 }

@@ -60,8 +60,7 @@ fn streams_that_are_reset_for_errors_end_the_connection() {
         let app = async |_request: Request| std::future::pending().await;
         let host = Host::start(options(), app).await;
         // A window above the maximum (RFC 9113 6.9.1), and trailers that are not the end (8.1).
-        let most = (u32::MAX >> 1).to_be_bytes();
-        let window = |stream| frame(WINDOW_UPDATE, 0, stream, &most);
+        let window = |stream| more(stream, u32::MAX >> 1);
         let trailers = |stream| frame(HEADERS, END_HEADERS, stream, b"");
         for error in [&window as &dyn Fn(u32) -> Vec<u8>, &trailers] {
             let before = host.server.count(Count::Requests);
@@ -278,7 +277,6 @@ fn frames_that_serve_no_request_end_the_connection() {
         let app = async |_request: Request| std::future::pending().await;
         let host = Host::start(options(), app).await;
         let upload = frame(HEADERS, END_HEADERS, 1, &[&b"\x83"[..], &GET[1..]].concat());
-        let one = 1_u32.to_be_bytes();
         // The server resets a second stream. h2 ignores its frames for a second.
         let trailers = frame(HEADERS, END_HEADERS, 3, b"");
         let before = [upload.clone(), get(3), trailers].concat();
@@ -307,7 +305,7 @@ fn frames_that_serve_no_request_end_the_connection() {
             assert!(frames < 20_000, "{frames} frames of {name}");
         }
         // A window is limited (RFC 9113 6.9.1), so that fewer than 2^31 of these frames are valid.
-        let window = frame(WINDOW_UPDATE, 0, 0, &one);
+        let window = more(0, 1);
         assert_eq!(flood(&host, &upload, &window).await, ENHANCE_YOUR_CALM);
         host.emptied().await;
     });
@@ -343,10 +341,9 @@ fn a_client_with_a_usual_number_of_frames_per_request_is_served() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = raw(&host, b"").await;
-        let one = 1_u32.to_be_bytes();
         let extra = [
             frame(PRIORITY, 0, 3, &[0, 0, 0, 1, 0]),
-            frame(WINDOW_UPDATE, 0, 0, &one),
+            more(0, 1),
             frame(PING, 0, 0, &[0; 8]),
         ];
         let streams = || (0..128).map(|number| 2 * number + 1);
@@ -394,7 +391,7 @@ async fn deaf(host: &Host) -> Client {
     let most = u32::MAX >> 1;
     let mut client = raw(host, &setting(INITIAL_WINDOW_SIZE, most)).await;
     client.next(SETTINGS).await;
-    let window = frame(WINDOW_UPDATE, 0, 0, &(most - 65_535).to_be_bytes());
+    let window = more(0, most - 65_535);
     let start = [frame(SETTINGS, ACK, 0, b""), window, get(1)].concat();
     send_and_wait(&mut client, host, &start).await;
     let is_blocked = || {

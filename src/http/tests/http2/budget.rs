@@ -39,10 +39,7 @@ fn few_bytes_are_buffered_for_a_client_without_a_window() {
         assert!(asked.load(Relaxed) <= 3, "{asked:?}");
         for _ in 0..10 {
             // One byte of each response is no progress.
-            let byte = streams().map(|stream| {
-                let one = 1_u32.to_be_bytes();
-                frame(WINDOW_UPDATE, 0, stream, &one)
-            });
+            let byte = streams().map(|stream| more(stream, 1));
             client.send(byte.collect::<Vec<_>>().concat()).await;
             client.settled().await;
             assert!(buffered() < 256 * 1024, "{} bytes", buffered());
@@ -102,9 +99,9 @@ fn a_response_for_which_others_wait_is_reset() {
         let (host, _) = chunks(options().write_timeout(Duration::from_secs(12)), 1).await;
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 0)).await;
         client.send([1, 3, 5, 7].map(get).concat()).await;
-        let window = u32::try_from(CHUNK).expect("a window").to_be_bytes();
-        client.send(frame(WINDOW_UPDATE, 0, 7, &window)).await;
-        client.send(frame(WINDOW_UPDATE, 0, 0, &window)).await;
+        let window = u32::try_from(CHUNK).expect("a window");
+        client.send(more(7, window)).await;
+        client.send(more(0, window)).await;
         let mut resets = 0;
         let mut ticks = tokio::time::interval(SHORT);
         loop {
@@ -132,8 +129,7 @@ fn a_stream_that_takes_single_bytes_is_reset() {
         let mut ticks = tokio::time::interval(SHORT / 6);
         loop {
             ticks.tick().await;
-            let one = 1_u32.to_be_bytes();
-            client.send(frame(WINDOW_UPDATE, 0, 1, &one)).await;
+            client.send(more(1, 1)).await;
             if client.frame().await.expect("a frame").kind == RST_STREAM {
                 break;
             }

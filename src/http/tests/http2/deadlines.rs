@@ -92,9 +92,7 @@ fn a_client_that_opens_its_window_slowly_meets_no_timeout() {
         let mut ticks = tokio::time::interval(SHORT / 6);
         for _ in 0..30 {
             ticks.tick().await;
-            client
-                .send(frame(WINDOW_UPDATE, 0, 1, &2048_u32.to_be_bytes()))
-                .await;
+            client.send(more(1, 2048)).await;
             assert_eq!(client.next(DATA).await.payload.len(), 2048);
         }
         assert_eq!(host.server.count(Count::WriteTimeouts), 0);
@@ -108,7 +106,7 @@ fn a_client_that_reads_no_bytes_counts_as_one_write_timeout() {
         let host = Host::start(options().write_timeout(SHORT), app).await;
         let most = u32::MAX >> 1;
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, most)).await;
-        let window = frame(WINDOW_UPDATE, 0, 0, &(most - 65_535).to_be_bytes());
+        let window = more(0, most - 65_535);
         client.send([window, get(1), get(3)].concat()).await;
         client.next(DATA).await;
         host.emptied().await;

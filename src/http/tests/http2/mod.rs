@@ -134,6 +134,11 @@ fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, GET)
 }
 
+/// A window of this stream, or of the connection, that is so much larger.
+fn more(stream: u32, bytes: u32) -> Vec<u8> {
+    frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
+}
+
 /// A client that has sent its preface and these settings.
 async fn raw(host: &Host, settings: &[u8]) -> Client {
     let mut client = host.connect().await;
@@ -180,9 +185,15 @@ impl Client {
         }
     }
 
+    /// The last stream that the next GOAWAY names, and its error code.
+    async fn next_goaway(&mut self) -> (u32, u32) {
+        let payload = self.next(GOAWAY).await.payload;
+        (number(&payload[..4]), number(&payload[4..8]))
+    }
+
     /// The error code of the next GOAWAY.
     async fn goaway(&mut self) -> u32 {
-        number(&self.next(GOAWAY).await.payload[4..8])
+        self.next_goaway().await.1
     }
 }
 
@@ -212,6 +223,11 @@ async fn pass_time(host: &Host) {
 /// Lets the clock tick once.
 async fn tick(host: &Host) {
     host.server.registry.tick();
+    let_turn().await;
+}
+
+/// Lets the event loop turn, as often as what is ready may need.
+async fn let_turn() {
     for _ in 0..100 {
         yield_now().await;
     }

@@ -39,11 +39,6 @@ async fn acknowledged(host: &Host, settings: &[u8]) -> Client {
     client
 }
 
-/// A window of this stream, or of the connection, that is so much larger.
-pub(super) fn more(stream: u32, bytes: u32) -> Vec<u8> {
-    frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
-}
-
 /// The same, after a response on this stream, when its connection rests.
 async fn at_rest(host: &Host, settings: &[u8], stream: u32) -> Client {
     let mut client = ready(host, settings).await;
@@ -133,8 +128,7 @@ fn settings_between_rests_apply() {
         rest(&host).await;
         client.send(get(3)).await;
         assert_eq!(client.next(DATA).await.payload, b"hel");
-        let more = 100_u32.to_be_bytes();
-        client.send(frame(WINDOW_UPDATE, 0, 3, &more)).await;
+        client.send(more(3, 100)).await;
         assert_eq!(client.next(DATA).await.payload, b"lo");
         rest(&host).await;
         let settings = setting(INITIAL_WINDOW_SIZE, 1000);
@@ -243,12 +237,9 @@ fn goaway_names_the_last_stream_before_the_rest() {
         let ping = client.next(PING).await.payload;
         for part in frame(PING, ACK, 0, &ping).chunks(12) {
             client.send(part).await;
-            for _ in 0..100 {
-                yield_now().await;
-            }
+            let_turn().await;
         }
-        let goaway = client.next(GOAWAY).await.payload;
-        assert_eq!((number(&goaway[..4]), number(&goaway[4..8])), (5, 0));
+        assert_eq!(client.next_goaway().await, (5, 0));
         client.expect_end().await;
         host.emptied().await;
     });
@@ -290,8 +281,7 @@ fn an_evicted_connection_at_rest_gets_a_goaway() {
         let host = Host::start(options(), hello).await;
         let mut client = at_rest(&host, b"", 3).await;
         host.server.evict_idle();
-        let goaway = client.next(GOAWAY).await.payload;
-        assert_eq!((number(&goaway[..4]), number(&goaway[4..8])), (3, 0));
+        assert_eq!(client.next_goaway().await, (3, 0));
         client.expect_end().await;
         host.emptied().await;
     });
@@ -339,21 +329,17 @@ fn no_byte_is_lost_wherever_a_request_is_split() {
 fn errors_after_a_rest_end_the_connection_as_without_it() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let zero = 0_u32.to_be_bytes();
-        let most = (u32::MAX >> 1).to_be_bytes();
         for (bytes, code) in [
             (get(4), PROTOCOL_ERROR),
             (get(3), PROTOCOL_ERROR),
             (frame(SETTINGS, ACK, 0, b""), PROTOCOL_ERROR),
-            (frame(WINDOW_UPDATE, 0, 0, &zero), PROTOCOL_ERROR),
-            (frame(WINDOW_UPDATE, 0, 0, &most), FLOW_CONTROL_ERROR),
+            (more(0, 0), PROTOCOL_ERROR),
+            (more(0, u32::MAX >> 1), FLOW_CONTROL_ERROR),
             (frame(DATA, 0, 7, b"x"), PROTOCOL_ERROR),
         ] {
             let mut client = at_rest(&host, b"", 5).await;
             client.send(&bytes).await;
-            let goaway = client.next(GOAWAY).await.payload;
-            let expected = (5, code);
-            assert_eq!((number(&goaway[..4]), number(&goaway[4..8])), expected);
+            assert_eq!(client.next_goaway().await, (5, code));
             drop(client);
             host.emptied().await;
         }
@@ -389,8 +375,7 @@ fn what_is_spent_of_the_clients_window_stays_spent() {
             for stream in [1, 3, 5, 7] {
                 client.send(get(stream)).await;
                 if missing > 0 {
-                    let more = missing.to_be_bytes();
-                    client.send(frame(WINDOW_UPDATE, 0, stream, &more)).await;
+                    client.send(more(stream, missing)).await;
                 }
                 let expected = if stream < 7 { BODY } else { LEFT };
                 let mut got = 0;
@@ -402,8 +387,7 @@ fn what_is_spent_of_the_clients_window_stays_spent() {
                     rest(&host).await;
                 }
             }
-            let more = (BODY as u32).to_be_bytes();
-            client.send(frame(WINDOW_UPDATE, 0, 0, &more)).await;
+            client.send(more(0, BODY as u32)).await;
             let mut got = LEFT;
             while got < BODY {
                 got += client.next(DATA).await.payload.len();

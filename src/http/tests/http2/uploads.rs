@@ -2,7 +2,6 @@
 
 use super::super::handover::{Reply, Successor};
 use super::moving::busy;
-use super::rest::more;
 use super::*;
 use crate::http::http2::waiting::WORKER_MAX;
 
