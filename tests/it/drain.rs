@@ -15,7 +15,7 @@ use prefork_server::{Backoff, Error, Http, service_fn};
 use serde_json::Value;
 
 use crate::apps;
-use crate::client::Client;
+use crate::client::{Client, get};
 use crate::support::{Server, binary, pid_of};
 
 tests! {
@@ -165,7 +165,7 @@ fn a_full_access_log_does_not_delay_the_end() {
         log,
     ]);
     let address = server.address();
-    assert_eq!(Client::connect(address).get("/").body, "hi");
+    assert_eq!(get(address, "/").body, "hi");
     server.signal(Signal::SIGTERM);
     let exited = server.wait("worker_exited");
     assert_eq!(

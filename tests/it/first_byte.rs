@@ -11,7 +11,7 @@ use prefork_server::{Error, Http, service_fn};
 use socket2::SockRef;
 
 use crate::apps;
-use crate::client::Client;
+use crate::client::{Client, get};
 use crate::handover::{Over, settled};
 use crate::support::{BINARY, CEILING, Server, program, this, until, until_within};
 use crate::upgrade::Installed;
@@ -138,7 +138,7 @@ fn connect_and_reset(address: SocketAddr) -> Client {
 /// Whether a connection on which nothing was sent is not even in the queue of its listener when a
 /// later one has been served.
 fn is_kept(address: SocketAddr, silent: &Client) -> bool {
-    assert_eq!(Client::connect(address).get("/").body, "hello");
+    assert_eq!(get(address, "/").body, "hello");
     state(address, silent).as_deref() == Some(SYN_RECV)
 }
 

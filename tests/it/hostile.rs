@@ -318,7 +318,7 @@ fn a_worker_that_has_ended_leaves_no_harm_in_its_listeners() {
         until(|| listeners(address) == 2);
         // Each of the two slots gets some.
         for _ in 0..32 {
-            assert_eq!(Client::connect(address).get("/").body, "hello", "{harm}");
+            assert_eq!(get(address, "/").body, "hello", "{harm}");
         }
     }
     server.stop();

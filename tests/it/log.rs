@@ -39,10 +39,6 @@ fn works(server: &mut Server) {
     kill(pid, Signal::SIGKILL).expect("it lives");
     server.wait("worker_ready");
     assert_eq!(get(address, "/").body, "hi");
-    reloads(server);
-}
-
-fn reloads(server: &mut Server) {
     server.reload();
 }
 
@@ -80,7 +76,7 @@ fn the_master_keeps_working_when_the_reader_of_its_log_does_not_read() {
     reader.read_exact(&mut bytes).expect("it was written");
     assert!(bytes.iter().all(|&byte| byte == b'.'), "it was full");
     // The number of dropped lines is written with the next line that fits.
-    reloads(&mut server);
+    server.reload();
     let pid = server.pid;
     server.stop();
     let log = io::read_to_string(reader).expect("no process writes any more");

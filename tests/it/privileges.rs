@@ -103,8 +103,7 @@ fn workers_can_reload_and_cannot_stop_the_server() {
     // One connection, so that one worker sends all commands, and the reload is the last.
     let mut client = Client::connect(address);
     for path in ["/stop", "/resize", "/upgrade", "/reload"] {
-        client.ask(path);
-        assert_eq!(client.response().body, "1");
+        assert_eq!(client.get(path).body, "1");
     }
     wait_until_replaced(&mut server);
     assert_eq!(get(address, "/").body, "2");
@@ -122,8 +121,7 @@ fn a_listener_that_a_worker_shut_down_listens_again() {
                 break client;
             }
         };
-        client.ask("/shutdown");
-        assert_eq!(client.response().body, "1");
+        assert_eq!(client.get("/shutdown").body, "1");
         // The worker may have the other slot's listener too, which it adopted at the start.
         let reopened = server.wait_for("listener_reopened", |notice| notice["slot"] == slot);
         assert_eq!(reopened["address"], address.to_string());

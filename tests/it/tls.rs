@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -20,7 +19,7 @@ use crate::client::{Client, get, parse_response};
 use crate::https::{Authority, Browser, Visit};
 use crate::placing::{assert_even, until_they_know_each_other};
 use crate::support::{
-    BINARY, CEILING, Server, binary, pid_of, proc_file, refused, until, until_within,
+    BINARY, CEILING, Server, app_command, binary, pid_of, proc_file, refused, until, until_within,
 };
 use crate::upgrade::Installed;
 
@@ -451,10 +450,7 @@ fn tls_is_refused_when_the_app_serves_the_connections() {
 
 /// One of [`apps`], with the files in the authority's directory.
 pub(crate) fn app(authority: &Authority, name: &str) -> Server {
-    let this = std::env::current_exe().expect("a path");
-    let mut command = Command::new(this);
-    command.env(apps::VARIABLE, name);
-    Server::spawn(command.env(apps::FILES, authority.path("")))
+    Server::spawn(app_command(name).env(apps::FILES, authority.path("")))
 }
 
 fn connections_are_spread_evenly() {

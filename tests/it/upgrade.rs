@@ -21,7 +21,7 @@ use crate::apps;
 use crate::client::{Client, get, get_unix};
 use crate::support::{
     BINARY, Server, as_pid_1, descendants, descriptors, open_files, pid_of, proc_file, program,
-    until,
+    this, until,
 };
 
 tests! {
@@ -54,7 +54,7 @@ impl Installed {
 
     /// This test binary, as the app of that name.
     pub(crate) fn app(name: &str) -> (Self, Server) {
-        let installed = Self::new(std::env::current_exe().expect("a path"));
+        let installed = Self::new(this());
         let server = Server::spawn(Command::new(installed.path()).env(apps::VARIABLE, name));
         (installed, server)
     }
@@ -411,7 +411,7 @@ pub(crate) fn gated() -> Result<(), Error> {
 }
 
 fn a_canary_that_is_told_to_leave_is_replaced_after_the_upgrade() {
-    let installed = Installed::new(std::env::current_exe().expect("a path"));
+    let installed = Installed::new(this());
     let gate = installed.beside("gate");
     let mut command = Command::new(installed.path());
     let mut server = Server::spawn(command.env(apps::VARIABLE, "gated").env(GATE, &gate));
@@ -433,7 +433,7 @@ fn a_canary_that_is_told_to_leave_is_replaced_after_the_upgrade() {
 fn a_handle_upgrades_the_server() {
     let (installed, mut server) = Installed::app("handle");
     let address = server.address();
-    installed.replace(std::env::current_exe().expect("a path"));
+    installed.replace(this());
     assert_eq!(get(address, "/upgrade").body, "asked");
     server.wait("upgrade_finished");
     server.wait("reload_finished");
@@ -444,7 +444,7 @@ fn a_handle_upgrades_the_server() {
 
 /// Needs user namespaces or root.
 fn a_master_as_pid_1_upgrades() {
-    let installed = Installed::new(std::env::current_exe().expect("a path"));
+    let installed = Installed::new(this());
     let mut command = as_pid_1();
     let mut server = Server::spawn(command.arg(installed.path()).env(apps::VARIABLE, "hello"));
     assert_eq!(server.wait("serving")["pid"], 1);

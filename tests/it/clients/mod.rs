@@ -25,9 +25,9 @@ use rustls::version::TLS13;
 
 use self::haproxy::Haproxy;
 use crate::apps;
-use crate::client::Client;
+use crate::client::get;
 use crate::https::Authority;
-use crate::support::{CEILING, Server, program, until};
+use crate::support::{CEILING, Server, program, this, until};
 
 tests! {
     curl_sees_no_reload,
@@ -147,9 +147,7 @@ fn directly(name: &str, client: &impl Fn(&Route) -> Report) {
         upstream: None,
     };
     let report = client(&route);
-    plain.stop(|address| {
-        Client::connect(address).get("/");
-    });
+    plain.stop(|address| drop(get(address, "/")));
     secure.stop(|address| {
         let browser = authority.client(&TLS13);
         browser
@@ -173,9 +171,7 @@ fn through_haproxy(name: &str, client: &impl Fn(&Route) -> Report, version: &'st
             upstream: Some(version),
         })),
     };
-    server.stop(|address| {
-        Client::connect(address).get("/");
-    });
+    server.stop(|address| drop(get(address, "/")));
     judge(name, &how, report);
 }
 
@@ -267,7 +263,7 @@ const PAUSE_MAX: Duration = CEILING.saturating_mul(9);
 impl Reloaded {
     /// With TLS if there is an authority.
     fn start(authority: Option<&Authority>) -> Self {
-        let mut command: Command = program(env::current_exe().expect("a path"));
+        let mut command: Command = program(this());
         command.env(apps::VARIABLE, "clients");
         if let Some(authority) = authority {
             command.env(apps::FILES, authority.path(""));

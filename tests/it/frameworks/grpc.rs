@@ -25,7 +25,7 @@ use tonic_prost::ProstCodec;
 use super::{start, with_app};
 use crate::apps;
 use crate::https::Authority;
-use crate::support::{Server, program, until};
+use crate::support::{Server, program, this, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -435,7 +435,7 @@ fn no_call_fails_during_reloads_and_upgrades() {
         match change < RELOADS {
             true => server.signal(Signal::SIGHUP),
             false => {
-                installed.replace(std::env::current_exe().expect("a path"));
+                installed.replace(this());
                 server.signal(Signal::SIGUSR2);
             }
         }
