@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{User, geteuid};
+use nix::unistd::User;
 use prefork_server::{Error, Role, role, usable_cpus};
 use tempfile::TempDir;
 
@@ -18,7 +18,8 @@ use crate::admin::{admin_port, ask, is_admin};
 use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{
-    BINARY, Server, as_pid_1, binary, descendants, output, proc_file, program, this, until,
+    BINARY, Server, as_pid_1, binary, can_change_user, descendants, output, proc_file, program,
+    this, until,
 };
 use crate::upgrade::Installed;
 use crate::verbs::{done, told};
@@ -204,8 +205,7 @@ fn a_socket_of_a_master_with_the_same_number_is_left_to_it() {
 }
 
 fn a_process_that_everyone_can_ask_runs_as_the_workers_user() {
-    if !geteuid().is_root() {
-        println!("not root: the workers' user cannot be another");
+    if !can_change_user() {
         return;
     }
     let both = Both::start(&["--user", "nobody"]);

@@ -16,7 +16,9 @@ use tempfile::TempDir;
 
 use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{CEILING, Server, app_command, binary, output, proc_file, refused, until};
+use crate::support::{
+    CEILING, Server, app_command, binary, can_change_user, output, proc_file, refused, until,
+};
 
 tests! {
     a_service_manager_is_notified_of_each_state_of_a_server,
@@ -266,8 +268,7 @@ fn workers_run_as_the_configured_user() {
 }
 
 fn a_program_that_the_user_may_not_execute_is_named() {
-    if !geteuid().is_root() {
-        println!("not root: the workers' user cannot be another");
+    if !can_change_user() {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");

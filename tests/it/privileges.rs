@@ -10,14 +10,16 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, shutdown};
-use nix::unistd::{Pid, User, geteuid};
+use nix::unistd::{Pid, User};
 use prefork_server::{BoxError, Error, Request, Response, Stop, Worker, service_fn};
 use serde_json::Value;
 
 use crate::apps;
 use crate::client::{Client, get, get_unix};
 use crate::hostile::inherited;
-use crate::support::{BINARY, Server, app_command, binary, descendants, pid_of, proc_file, until};
+use crate::support::{
+    BINARY, Server, app_command, binary, can_change_user, descendants, pid_of, proc_file, until,
+};
 
 tests! {
     workers_can_reload_and_cannot_stop_the_server,
@@ -90,8 +92,7 @@ pub(crate) fn shut_down_listeners() -> Result<(), BoxError> {
 
 /// Starts the app, or nothing if the tests do not run as root.
 fn start() -> Option<Server> {
-    if !geteuid().is_root() {
-        println!("not root: the workers' user cannot be another");
+    if !can_change_user() {
         return None;
     }
     Some(Server::start_app("privileges"))
@@ -131,8 +132,7 @@ fn a_listener_that_a_worker_shut_down_listens_again() {
 }
 
 fn a_unix_listener_that_a_worker_shut_down_is_replaced() {
-    if !geteuid().is_root() {
-        println!("not root: the workers' user cannot be another");
+    if !can_change_user() {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
@@ -219,8 +219,7 @@ fn workers_have_a_session_of_their_own() {
 }
 
 fn the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says() {
-    if !geteuid().is_root() {
-        println!("not root: the workers' user cannot be another");
+    if !can_change_user() {
         return;
     }
     let nobody = User::from_name("nobody")

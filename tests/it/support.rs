@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -320,6 +320,15 @@ pub(crate) fn refused(command: &mut Command) -> String {
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(2), "{command:?}: {said}");
     said
+}
+
+/// Whether the workers' user can be another than that of the tests. Prints why not.
+pub(crate) fn can_change_user() -> bool {
+    let is_root = geteuid().is_root();
+    if !is_root {
+        println!("not root: the workers' user cannot be another");
+    }
+    is_root
 }
 
 /// Runs the program that is its first argument as PID 1 of a namespace. Needs user namespaces or

@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::geteuid;
 use prefork_server::{Response, TestServer, Tls, handler};
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
@@ -19,7 +18,8 @@ use crate::client::{Client, get, parse_response};
 use crate::https::{Authority, Browser, Visit};
 use crate::placing::{assert_even, until_they_know_each_other};
 use crate::support::{
-    BINARY, CEILING, Server, app_command, binary, pid_of, proc_file, refused, until, until_within,
+    BINARY, CEILING, Server, app_command, binary, can_change_user, pid_of, proc_file, refused,
+    until, until_within,
 };
 use crate::upgrade::Installed;
 
@@ -326,8 +326,7 @@ fn the_end_of_a_certificate_is_told_after_an_upgrade_without_its_file() {
 }
 
 fn a_key_that_only_the_master_can_read_is_enough() {
-    if !geteuid().is_root() {
-        println!("not root: the workers' user cannot be another");
+    if !can_change_user() {
         return;
     }
     let authority = Authority::new();

@@ -20,8 +20,8 @@ use tempfile::TempDir;
 use crate::apps;
 use crate::client::{Client, get, get_unix};
 use crate::support::{
-    BINARY, Server, as_pid_1, descendants, descriptors, open_files, pid_of, proc_file, program,
-    this, until,
+    BINARY, Server, as_pid_1, can_change_user, descendants, descriptors, open_files, pid_of,
+    proc_file, program, this, until,
 };
 
 tests! {
@@ -356,8 +356,7 @@ fn settings_that_a_master_refuses_do_not_end_the_server() {
 }
 
 fn a_file_that_the_workers_user_may_not_execute_is_named() {
-    if !geteuid().is_root() {
-        println!("not root: the workers' user cannot be another");
+    if !can_change_user() {
         return;
     }
     let installed = Installed::new(BINARY);
@@ -372,8 +371,7 @@ fn a_file_that_the_workers_user_may_not_execute_is_named() {
 }
 
 fn a_file_that_the_workers_user_may_change_is_refused() {
-    if !geteuid().is_root() {
-        println!("not root: the workers' user cannot be another");
+    if !can_change_user() {
         return;
     }
     let installed = Installed::new(BINARY);
