@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::client::Client;
-use crate::support::{CEILING, Server};
+use crate::support::{CEILING, Server, words};
 
 tests! {
     the_header_names_the_client,
@@ -86,8 +86,7 @@ fn a_header_from_another_address_is_refused() {
 
 fn a_connection_on_which_no_header_comes_does_not_delay_the_end() {
     let options = "--workers 1 --respond hi --header-timeout 1h --proxy-protocol 127.0.0.1";
-    let options: Vec<_> = options.split(' ').collect();
-    let mut server = Server::start(&options);
+    let mut server = Server::start(&words(options));
     let address = server.address();
     let mut silent = Client::connect(address);
     let mut next = Client::connect(address);

@@ -22,7 +22,9 @@ use prefork_server::{
 use crate::admin::Watched;
 use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{Server, app_command, descendants, descriptors, pid_of, proc_file, until};
+use crate::support::{
+    Server, app_command, descendants, descriptors, pid_of, proc_file, until, words,
+};
 
 tests! {
     queued_connections_survive_the_crash_of_their_worker,
@@ -64,15 +66,9 @@ fn queued_connections_survive_the_crash_of_their_worker() {
 }
 
 fn only_requests_in_progress_fail_when_a_worker_is_killed() {
-    let mut server = Server::start(&[
-        "--workers",
-        "3",
-        "--respond",
-        "hi",
-        "--worker-header",
-        "--crash-limit",
-        "100/60s",
-    ]);
+    let mut server = Server::start(&words(
+        "--workers 3 --respond hi --worker-header --crash-limit 100/60s",
+    ));
     let workers: Vec<_> = (0..3)
         .map(|_| pid_of(&server.wait("worker_ready")))
         .collect();

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{Server, binary, pid_of};
+use crate::support::{Server, binary, pid_of, words};
 
 tests! {
     term_finishes_open_requests,
@@ -88,15 +88,9 @@ fn a_worker_that_gets_sigterm_is_replaced_at_once() {
 }
 
 fn a_client_that_never_reads_is_cut_at_the_deadline() {
-    let mut server = Server::start(&[
-        "--workers",
-        "1",
-        "--echo",
-        "--max-body-size",
-        "64MiB",
-        "--drain-timeout",
-        "300ms",
-    ]);
+    let mut server = Server::start(&words(
+        "--workers 1 --echo --max-body-size 64MiB --drain-timeout 300ms",
+    ));
     let address = server.address();
     let mut client = Client::connect(address);
     let size = 16 << 20;
@@ -214,18 +208,9 @@ fn a_drain_accepts_queued_connections_as_descriptors_become_free() {
 }
 
 fn a_full_worker_leaves_its_queue_to_the_next_worker() {
-    let mut server = Server::start(&[
-        "--workers",
-        "1",
-        "--max-connections",
-        "1",
-        "--respond",
-        "hi",
-        "--delay",
-        "20ms",
-        "--drain-timeout",
-        "3s",
-    ]);
+    let mut server = Server::start(&words(
+        "--workers 1 --max-connections 1 --respond hi --delay 20ms --drain-timeout 3s",
+    ));
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     let over = AtomicBool::new(false);

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{
-    CEILING, Server, app_command, binary, can_change_user, output, proc_file, refused, until,
+    CEILING, Server, app_command, binary, can_change_user, output, proc_file, refused, until, words,
 };
 
 tests! {
@@ -311,14 +311,7 @@ pub(crate) fn respond(arguments: &[&str]) -> Command {
     command
         // Root must set the user if a manager passes the listeners.
         .env("PREFORK_USER", geteuid().to_string())
-        .args([
-            "--listen",
-            "127.0.0.1:0",
-            "--announce-fd",
-            "1",
-            "--respond",
-            "hi",
-        ])
+        .args(words("--listen 127.0.0.1:0 --announce-fd 1 --respond hi"))
         .args(arguments);
     command
 }

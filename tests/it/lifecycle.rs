@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::{Signal, kill};
 
 use crate::client::{Client, get, get_unix};
-use crate::support::{Server, binary, refused, until};
+use crate::support::{Server, binary, refused, until, words};
 
 tests! {
     every_slot_responds,
@@ -111,16 +111,9 @@ fn a_socket_file_that_an_abandoned_reload_has_made_again_is_served() {
 }
 
 fn several_addresses_and_shared_listeners_are_served() {
-    let mut server = Server::start(&[
-        "--listen",
-        "127.0.0.1:0",
-        "--listen",
-        "[::1]:0",
-        "--listeners",
-        "shared",
-        "--respond",
-        "hi",
-    ]);
+    let mut server = Server::start(&words(
+        "--listen 127.0.0.1:0 --listen [::1]:0 --listeners shared --respond hi",
+    ));
     let addresses = server.addresses();
     assert_eq!(addresses.len(), 2);
     for address in addresses {

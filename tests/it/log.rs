@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::admin::Watched;
 use crate::apps;
 use crate::client::get;
-use crate::support::{Server, app_command, binary, pid_of, until};
+use crate::support::{Server, app_command, binary, pid_of, until, words};
 
 tests! {
     the_master_keeps_working_when_the_reader_of_its_log_has_closed,
@@ -92,22 +92,10 @@ fn each_line_of_both_logs_is_json_if_asked_whatever_happens() {
     std::fs::write(content.join("tea"), "green").expect("a new name");
     let mut command = binary();
     command
-        .args([
-            "--listen",
-            "127.0.0.1:0",
-            "--announce-fd",
-            "1",
-            "--workers",
-            "2",
-        ])
-        .args([
-            "--log-format",
-            "json",
-            "--log-level",
-            "trace",
-            "--slow-request",
-            "1ms",
-        ])
+        .args(words("--listen 127.0.0.1:0 --announce-fd 1 --workers 2"))
+        .args(words(
+            "--log-format json --log-level trace --slow-request 1ms",
+        ))
         .args(["--delay", "2ms", "--access-log"])
         .args([&access, &content]);
     let mut server = Server::spawn(&mut command);

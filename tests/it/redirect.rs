@@ -10,7 +10,7 @@ use rustls::version::TLS13;
 use crate::client::Client;
 use crate::https::Authority;
 use crate::init::{activated, input};
-use crate::support::{BINARY, Server, binary, output, refused};
+use crate::support::{BINARY, Server, binary, output, refused, words};
 use crate::tls::start;
 use crate::upgrade::Installed;
 
@@ -72,12 +72,7 @@ fn root_may_not_redirect_on_a_public_address_without_a_user_for_the_workers() {
     }
     let mut command = binary();
     command.env_remove("PREFORK_USER");
-    command.args([
-        "--listen",
-        "127.0.0.1:0",
-        "--redirect-to-https",
-        "0.0.0.0:0",
-    ]);
+    command.args(words("--listen 127.0.0.1:0 --redirect-to-https 0.0.0.0:0"));
     let ended = output(command.args(["--tls-cert", "a", "--tls-key", "b"]));
     let said = String::from_utf8(ended.stderr).expect("text");
     assert!(said.contains("Workers would run as root"), "{said}");

@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 
 use crate::apps;
 use crate::client::get;
-use crate::support::{BINARY, Server, proc_file, program, this, until};
+use crate::support::{BINARY, Server, proc_file, program, this, until, words};
 use crate::upgrade::Installed;
 
 tests! {
@@ -336,20 +336,12 @@ impl Site {
     }
 
     fn options(&self) -> Vec<String> {
-        let site = self.dir.path().join("site").display().to_string();
-        let options = [
-            "--listing",
-            "--not-found-page",
-            "404.html",
-            "--workers",
-            "2",
-            "--access-log",
-        ];
-        let log = self.dir.path().join("b/log").display().to_string();
+        let options = words("--listing --not-found-page 404.html --workers 2 --access-log");
+        let paths = ["b/log", "site"].map(|path| self.dir.path().join(path).display().to_string());
         options
-            .map(str::to_owned)
             .into_iter()
-            .chain([log, site])
+            .map(str::to_owned)
+            .chain(paths)
             .collect()
     }
 

@@ -296,6 +296,11 @@ pub(crate) fn app_command(app: &str) -> Command {
     command
 }
 
+/// The words of a command line without quotes.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// What a command told that ends by itself. One that does not is killed, and the test fails.
 pub(crate) fn output(command: &mut Command) -> Output {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -13,7 +13,7 @@ use crate::apps;
 use crate::client::Response;
 use crate::handover::{fail_with_canary, settled};
 use crate::https::{Authority, Browser, Private};
-use crate::support::{BINARY, Server, pid_of};
+use crate::support::{BINARY, Server, pid_of, words};
 use crate::tls::{self, VERSIONS};
 use crate::upgrade::Installed;
 use crate::websocket::{HASTY, Talk};
@@ -92,15 +92,7 @@ fn reloads_upgrades_and_resizes_close_no_connection() {
 /// A worker that has all the busy clients gives one half of them away.
 fn busy_connections_of_one_worker_are_spread_over_both() {
     let authority = Authority::new();
-    let options = [
-        "--workers",
-        "1",
-        "--respond",
-        "hi",
-        "--worker-header",
-        "--delay",
-        "1ms",
-    ];
+    let options = words("--workers 1 --respond hi --worker-header --delay 1ms");
     let mut server = tls::start(&authority, &options);
     let address = server.address();
     let browser = authority.client(&TLS13);

@@ -21,7 +21,7 @@ use crate::apps;
 use crate::client::{Client, get, get_unix};
 use crate::support::{
     BINARY, Server, as_pid_1, can_change_user, descendants, descriptors, open_files, pid_of,
-    proc_file, program, this, until,
+    proc_file, program, this, until, words,
 };
 
 tests! {
@@ -188,14 +188,7 @@ fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
 
 fn a_binary_that_cannot_take_over_changes_nothing_and_the_notice_says_why() {
     let installed = Installed::new(BINARY);
-    let mut server = installed.start(&[
-        "--workers",
-        "1",
-        "--respond",
-        "hi",
-        "--drain-timeout",
-        "100ms",
-    ]);
+    let mut server = installed.start(&words("--workers 1 --respond hi --drain-timeout 100ms"));
     let worker = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     let before = descriptors(server.pid);
