@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::cap::connect_from;
 use crate::client::{Client, Response, get, parse_response};
-use crate::support::{BINARY, Server, binary, descendants, output, pid_of, until};
+use crate::support::{BINARY, Server, binary, descendants, output, pid_of, until, words};
 use crate::upgrade::Installed;
 
 tests! {
@@ -172,18 +172,14 @@ fn only_the_user_of_the_master_connects_and_unknown_requests_are_refused() {
         .mode();
     assert_eq!(mode & 0o777, 0o600);
     for (method, path, status) in [
-        ("PUT", "/nothing", "404"),
-        ("POST", "/v1/slots/7/recycle", "409"),
-        ("GET", "/v1/operations/1", "404"),
+        ("PUT", "/nothing", 404),
+        ("POST", "/v1/slots/7/recycle", 409),
+        ("GET", "/v1/operations/1", 404),
     ] {
         let response = ask(&watched.socket, method, path);
-        let expected = format!("HTTP/1.1 {status} ");
-        assert!(
-            response.head.starts_with(&expected),
-            "{method} {path}: {response:?}"
-        );
+        assert_eq!(response.status(), status, "{method} {path}: {response:?}");
     }
-    assert!(watched.get("/nothing").head.starts_with("HTTP/1.1 404 "));
+    assert_eq!(watched.get("/nothing").status(), 404);
 }
 
 /// On a Unix address. On one with a port no method is allowed for commands.
@@ -206,7 +202,7 @@ fn a_wrong_argument_or_method_is_told() {
         ("/v1/stop?now&wait=1m", "wrong parameter wait=1m: "),
     ] {
         let response = ask(&watched.socket, "POST", path);
-        assert!(response.head.starts_with("HTTP/1.1 400 "), "{response:?}");
+        assert_eq!(response.status(), 400, "{response:?}");
         assert!(response.body.starts_with(why), "{response:?}");
     }
     let (of_read, of_command) = (Some("GET, HEAD"), Some("POST"));
@@ -220,7 +216,7 @@ fn a_wrong_argument_or_method_is_told() {
         client.send(&format!("{method} {path} HTTP/1.1\r\nhost: test\r\n\r\n"));
         let of_unix = ask(&watched.socket, method, path);
         for (response, allow) in [(of_unix, on_unix), (client.response(), on_port)] {
-            assert!(response.head.starts_with("HTTP/1.1 405 "), "{response:?}");
+            assert_eq!(response.status(), 405, "{response:?}");
             assert_eq!(response.header("allow"), allow, "{method} {path}");
         }
     }
@@ -277,7 +273,7 @@ fn it_is_told_late_of_a_command_if_the_master_has_no_free_descriptor() {
     // Enough to poll those that it has.
     watched.server.limit_descriptors("8:");
     let given = ask(&watched.socket, "POST", "/v1/logs/reopen");
-    assert!(given.head.starts_with("HTTP/1.1 202 "), "{given:?}");
+    assert_eq!(given.status(), 202, "{given:?}");
     let operation = given.header("location").expect("its path");
     let state = |path: &str| {
         let response = watched.get(path);
@@ -376,7 +372,7 @@ fn it_is_not_ready_from_the_first_moment_of_a_drain() {
     until(|| watched.metric("http_server_active_requests") == 1);
     watched.server.signal(Signal::SIGTERM);
     watched.server.wait("draining");
-    until(|| watched.get("/readyz").head.starts_with("HTTP/1.1 503 "));
+    until(|| watched.get("/readyz").status() == 503);
     assert_eq!(
         watched.get("/readyz").body,
         "not ready: the server drains\n"
@@ -388,25 +384,18 @@ fn it_is_not_ready_from_the_first_moment_of_a_drain() {
 }
 
 fn it_is_not_ready_before_the_drain_and_the_server_still_serves() {
-    let options = [
-        "--respond",
-        "hi",
-        "--pre-stop-delay",
-        "10m",
-        "--health-path",
-        "/healthz",
-    ];
+    let options = words("--respond hi --pre-stop-delay 10m --health-path /healthz");
     let mut watched = Watched::start(&options);
     let address = watched.server.address();
-    let health = || get(address, "/healthz").head;
-    assert!(health().starts_with("HTTP/1.1 200"));
+    let health = || get(address, "/healthz").status();
+    assert_eq!(health(), 200);
     until(|| watched.get("/readyz").body == "ready\n");
     watched.server.signal(Signal::SIGTERM);
     watched.server.wait("stopping");
     let readiness = || watched.get("/readyz").body;
     until(|| readiness() == "not ready: the server will drain\n");
     assert_eq!(watched.status()["state"], "stopping");
-    until(|| health().starts_with("HTTP/1.1 503"));
+    until(|| health() == 503);
     // New connections too.
     assert_eq!(get(address, "/").body, "hi");
     // It crosses an upgrade.
@@ -414,7 +403,7 @@ fn it_is_not_ready_before_the_drain_and_the_server_still_serves() {
     watched.server.wait("reload_finished");
     until(|| watched.status()["state"] == "stopping");
     assert_eq!(get(address, "/").body, "hi");
-    until(|| health().starts_with("HTTP/1.1 503"));
+    until(|| health() == 503);
     watched.server.signal(Signal::SIGINT);
     watched.server.wait("draining");
     assert_eq!(watched.server.end().code, Some(0));

@@ -180,6 +180,13 @@ pub(crate) fn parse_response(bytes: &mut Vec<u8>) -> Option<Response> {
 }
 
 impl Response {
+    /// The status, of HTTP/1.1.
+    pub(crate) fn status(&self) -> u16 {
+        let line = self.head.strip_prefix("HTTP/1.1 ").expect("HTTP/1.1");
+        let (status, _reason) = line.split_once(' ').expect("a blank");
+        status.parse().expect("a number")
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (found, value) = line.split_once(": ")?;
