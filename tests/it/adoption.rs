@@ -89,8 +89,7 @@ fn a_slot_with_many_addresses_is_adopted_with_all_of_them() {
     for address in &addresses {
         let address = address.parse().expect("a TCP address");
         // Half of the connections come to the retired slot's listener.
-        let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
-        clients.iter_mut().for_each(|client| client.ask("/"));
+        let mut clients = Client::ask_many(address, 8, "/");
         for client in &mut clients {
             assert_eq!(client.response().body, "hi");
         }
@@ -154,8 +153,7 @@ fn client_of(address: SocketAddr, worker: Pid) -> Client {
 
 /// Some of the connections come to the retired slot's listener.
 fn all_are_answered(address: SocketAddr) {
-    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 40, "/");
     for client in &mut clients {
         client.response();
     }

@@ -79,7 +79,7 @@ fn connections_leave_a_worker_that_one_client_keeps_busy() {
     let mut server = Server::start_app("computes");
     let address = server.address();
     let mut greedy = Client::connect(address);
-    let mut clients: Vec<_> = (0..6).map(|_| Client::connect(address)).collect();
+    let mut clients = Client::connect_many(address, 6);
     let is_over = AtomicBool::new(false);
     let busy = Mutex::new(String::new());
     thread::scope(|scope| {

@@ -37,6 +37,18 @@ impl Client {
         Ok(Self::of(stream))
     }
 
+    /// This many connections.
+    pub(crate) fn connect_many(address: SocketAddr, count: usize) -> Vec<Self> {
+        (0..count).map(|_| Self::connect(address)).collect()
+    }
+
+    /// This many connections. When all are open, a GET of the path is sent on each.
+    pub(crate) fn ask_many(address: SocketAddr, count: usize, path: &str) -> Vec<Self> {
+        let mut clients = Self::connect_many(address, count);
+        clients.iter_mut().for_each(|client| client.ask(path));
+        clients
+    }
+
     /// The client's own address.
     pub(crate) fn local(&self) -> SocketAddr {
         self.stream.local_addr().expect("it is connected")

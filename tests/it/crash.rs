@@ -50,8 +50,7 @@ fn queued_connections_survive_the_crash_of_their_worker() {
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     kill(pid, Signal::SIGSTOP).expect("it lives");
-    let mut clients: Vec<_> = (0..50).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 50, "/");
     kill(pid, Signal::SIGKILL).expect("it lives");
     let exited = server.wait("worker_exited");
     assert_eq!(

@@ -35,8 +35,7 @@ tests! {
 fn term_finishes_open_requests() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "500ms"]);
     let address = server.address();
-    let mut clients: Vec<_> = (0..50).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 50, "/");
     server.signal(Signal::SIGTERM);
     server.wait("draining");
     for client in &mut clients {
@@ -111,17 +110,10 @@ fn a_client_that_never_reads_is_cut_at_the_deadline() {
 
 /// The worker is stopped by SIGSTOP, so it reacts neither to its drain nor to its deadline.
 fn the_connections_cut_with_a_killed_worker_are_announced() {
-    let mut server = Server::start(&[
-        "--workers",
-        "1",
-        "--respond",
-        "hi",
-        "--drain-timeout",
-        "100ms",
-    ]);
+    let mut server = Server::start(&words("--workers 1 --respond hi --drain-timeout 100ms"));
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
-    let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address)).collect();
+    let mut clients = Client::connect_many(address, 3);
     for client in &mut clients {
         assert_eq!(client.get("/").body, "hi");
     }
@@ -197,8 +189,7 @@ fn a_drain_accepts_queued_connections_as_descriptors_become_free() {
     let mut command = Command::new("sh");
     let mut server = Server::spawn(command.args(["-c", script]).arg(binary.get_program()));
     let address = server.address();
-    let mut clients: Vec<_> = (0..60).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 60, "/");
     server.signal(Signal::SIGTERM);
     for client in &mut clients {
         assert_eq!(client.response().body, "hi");

@@ -13,7 +13,7 @@ use socket2::SockRef;
 use crate::apps;
 use crate::client::{Client, get};
 use crate::handover::{Over, settled};
-use crate::support::{BINARY, CEILING, Server, program, this, until, until_within};
+use crate::support::{BINARY, CEILING, Server, program, this, until, until_within, words};
 use crate::upgrade::Installed;
 
 tests! {
@@ -30,19 +30,11 @@ const SYN_RECV: &str = "03";
 /// No worker has these connections: they wait in the kernel.
 fn connections_without_a_first_byte_outlive_reloads_and_upgrades() {
     let installed = Installed::new(BINARY);
-    let arguments = [
-        "--workers",
-        "2",
-        "--respond",
-        "hi",
-        "--worker-header",
-        "--defer-accept",
-        "on",
-    ];
+    let arguments = words("--workers 2 --respond hi --worker-header --defer-accept on");
     let mut server = installed.start(&arguments);
     let address = server.address();
     for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
-        let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address)).collect();
+        let mut clients = Client::connect_many(address, 20);
         server.signal(signal);
         server.wait("reload_finished");
         let workers = settled(&server, 2);

@@ -101,7 +101,7 @@ fn reloads_close_no_connection() {
     let address = server.address();
     let before = descriptors(server.pid);
     let mut idle = connect(address, 50);
-    let mut silent: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    let mut silent = Client::connect_many(address, 10);
     let over = AtomicBool::new(false);
     let counts = [0; 4].map(AtomicUsize::new);
     std::thread::scope(|scope| {
@@ -374,7 +374,7 @@ fn no_connection_is_taken_over_without_a_free_descriptor() {
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     // Some connections are open. The others wait in the queue, also for the next worker.
-    let clients: Vec<_> = (0..60).map(|_| Client::connect(address)).collect();
+    let clients = Client::connect_many(address, 60);
     until(|| descriptors(first) == 28);
     server.signal(Signal::SIGHUP);
     server.wait("worker_draining");
@@ -399,7 +399,7 @@ fn a_thousand_connections_move_at_once() {
 fn another_http_server_serves_connections_that_are_handed_over() {
     let (installed, mut server) = Installed::app("hello");
     let address = server.address();
-    let mut clients: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    let mut clients = Client::connect_many(address, 10);
     for client in &mut clients {
         assert_eq!(client.get("/").body, "hello");
     }

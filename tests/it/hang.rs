@@ -4,7 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::client::{Client, Response, get_unix};
-use crate::support::{Server, pid_of, until};
+use crate::support::{Server, pid_of, until, words};
 
 tests! {
     a_hung_worker_is_replaced_and_its_queue_served,
@@ -30,8 +30,7 @@ fn a_hung_worker_is_replaced_and_its_queue_served() {
     victim.ask("/hang");
     server.wait("blocked");
     // Some clients wait for the other worker, which serves them, and some for the hung worker.
-    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 40, "/");
     assert_eq!(pid_of(&server.wait("worker_hung")), hung);
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == hung);
     let status = exited["status"].as_str().expect("text");
@@ -44,19 +43,11 @@ fn a_hung_worker_is_replaced_and_its_queue_served() {
 
 /// Each response takes longer than the hang timeout, and the event loop runs all the time.
 fn a_worker_with_slow_responses_does_not_count_as_hung() {
-    let mut server = Server::start(&[
-        "--respond",
-        "hi",
-        "--workers",
-        "1",
-        "--hang-timeout",
-        "1s",
-        "--delay",
-        "2500ms",
-    ]);
+    let mut server = Server::start(&words(
+        "--respond hi --workers 1 --hang-timeout 1s --delay 2500ms",
+    ));
     let address = server.address();
-    let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 20, "/");
     for client in &mut clients {
         assert_eq!(client.response().body, "hi");
     }
@@ -68,7 +59,7 @@ fn a_worker_with_slow_responses_does_not_count_as_hung() {
 fn an_app_that_does_not_accept_does_not_count_as_hung() {
     let mut server = Server::start_app("rests");
     let address = server.address();
-    let _clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    let _clients = Client::connect_many(address, 40);
     assert_eq!(server.wait("worker_hung")["slot"], 1);
     // The master checks both slots in the same round, slot 0 first.
     assert_eq!(server.wait("worker_exited")["slot"], 1);
@@ -165,8 +156,7 @@ fn a_stopped_worker_counts_as_hung_only_when_work_waits() {
     assert_eq!(pid_of(&server.wait("worker_hung")), busy);
     server.wait("worker_ready");
     // At least one of these connections comes to the idle worker's listener.
-    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 40, "/");
     assert_eq!(pid_of(&server.wait("worker_hung")), idle);
     // SIGABRT does not end a stopped process.
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == idle);

@@ -436,8 +436,7 @@ fn tries(before_each: impl Fn(Pid)) {
             true => format!("{begin}{silent_address}"),
             false => (*begin).to_owned(),
         };
-        let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address)).collect();
-        clients.iter_mut().for_each(|client| client.ask(&path));
+        let mut clients = Client::ask_many(address, 4, &path);
         for client in &mut clients {
             // A worker that the master has killed sends no response.
             let _ = client.try_response();

@@ -142,8 +142,7 @@ fn a_manager_in_the_abstract_namespace_is_notified_too() {
 fn an_inherited_listener_is_served_with_its_queue() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
-    let mut early: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
-    early.iter_mut().for_each(|client| client.ask("/"));
+    let mut early = Client::ask_many(address, 10, "/");
     // The inherited listener is used, not the address in the arguments of `respond`.
     let mut command = activated(
         &respond(&["--worker-header", "--workers", "2"]),

@@ -31,8 +31,7 @@ fn workers_finish_and_exit_when_the_master_is_killed() {
 
     let mut server = Server::start(&["--respond", "hi", "--delay", "300ms"]);
     let address = server.address();
-    let mut clients: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 10, "/");
     server.signal(Signal::SIGKILL);
     for client in &mut clients {
         assert_eq!(client.response().body, "hi");

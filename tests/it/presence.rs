@@ -32,7 +32,7 @@ fn a_silent_response_is_dropped_when_its_client_leaves() {
     let worker = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     let before = descriptors(worker);
-    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
+    let mut clients = Client::connect_many(address, CLIENTS);
     for client in &mut clients {
         client.ask("/");
         client.response_without_body();

@@ -157,7 +157,7 @@ fn an_inbox_that_a_worker_shut_down_is_replaced() {
     assert_eq!(get(address, "/shutdown-inbox").body, "1");
     wait_until_replaced(&mut server);
     // All connections of a worker move to the next one by its inbox.
-    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
+    let mut clients = Client::connect_many(address, 8);
     for client in &mut clients {
         assert_eq!(client.get("/").body, "2");
     }

@@ -47,7 +47,7 @@ fn only_the_listener_of_the_redirect_redirects() {
         let arguments = ["--redirect-to-https", asked, "--respond", "hi"];
         let mut server = start(&authority, &arguments);
         let [secure, plain] = both(&mut server);
-        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(plain)).collect();
+        let mut clients = Client::connect_many(plain, CLIENTS);
         let place = format!("https://a.example:{}/a?b", secure.port());
         let told = format!("https://{secure}/  http://{plain}/ (redirects to https)\n");
         assert!(server.log().contains(&told), "{}", server.log());
@@ -133,7 +133,7 @@ fn after_an_upgrade_to_tls_open_plain_connections_are_told_of_https() {
     let arguments = ["--workers", "2", "--respond", "hi"];
     let mut server = installed.start(&arguments);
     let address = server.address();
-    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
+    let mut clients = Client::connect_many(address, CLIENTS);
     for client in &mut clients {
         assert_eq!(client.get("/").body, "hi");
     }

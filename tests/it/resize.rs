@@ -20,8 +20,7 @@ tests! {
 
 /// Connects 80 clients at once. With two listeners each gets about 40 of them.
 fn all_are_answered(address: SocketAddr) {
-    let mut clients: Vec<_> = (0..80).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 80, "/");
     for client in &mut clients {
         assert_eq!(client.response().body, "hello");
     }

@@ -257,8 +257,7 @@ fn an_upgrade_keeps_files_descriptors_and_open_requests() {
     let address = server.address();
     let inodes = || [&pid_file, &unix].map(|path| fs::metadata(path).expect("it is there").ino());
     let before = inodes();
-    let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.ask("/"));
+    let mut clients = Client::ask_many(address, 20, "/");
     installed.replace(BINARY);
     server.signal(Signal::SIGUSR2);
     // A signal during the upgrade waits until the upgrade is done.

@@ -204,7 +204,7 @@ fn the_paths_that_a_router_lacks_may_be_files() {
 fn each_worker_has_a_state_of_its_own() {
     let mut server = start("routes");
     let address = server.address();
-    let mut clients: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    let mut clients = Client::connect_many(address, 10);
     let mut counts = [0, 0];
     for _ in 0..3 {
         for client in &mut clients {
