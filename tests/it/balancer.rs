@@ -93,7 +93,7 @@ fn a_connection_on_which_no_header_comes_does_not_delay_the_end() {
     assert_eq!(next.get("/").body, "hi", "the worker has both");
     server.signal(Signal::SIGTERM);
     silent.expect_end();
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
 }
 
 fn connect_from(source: Ipv4Addr, address: SocketAddr) -> Client {

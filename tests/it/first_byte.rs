@@ -73,7 +73,7 @@ fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
     server.wait("draining");
     assert_eq!(state(address, &kept).as_deref(), Some(ESTABLISHED));
     assert_eq!(kept.get("/").body, "hello");
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
 }
 
 /// A server with one worker, which gets the CPU before other programs. A worker that gets hardly

@@ -65,7 +65,7 @@ fn a_service_manager_is_notified_of_each_state_of_a_server() {
     server.signal(Signal::SIGTERM);
     assert_eq!(manager.hear(), "STOPPING=1\nSTATUS=draining\n");
     assert_eq!(manager.hear(), "STOPPING=1\nSTATUS=ended: drained\n");
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
 }
 
 fn a_master_notifies_the_watchdog_only_if_the_watchdog_is_for_it() {

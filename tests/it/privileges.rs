@@ -207,7 +207,7 @@ fn workers_have_no_terminal_and_the_master_gets_its_signals() {
     keyboard.write_all(b"\x03").expect("script(1) reads");
     let finished = server.wait("finished");
     assert_eq!(finished["outcome"], "drained");
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
 }
 
 fn workers_have_a_session_of_their_own() {

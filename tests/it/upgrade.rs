@@ -429,7 +429,7 @@ fn a_handle_upgrades_the_server() {
     server.wait("reload_finished");
     assert!(installed.is_run_by(server.pid));
     assert_eq!(get(address, "/stop").body, "asked");
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
 }
 
 /// Needs user namespaces or root.

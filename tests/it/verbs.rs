@@ -134,7 +134,7 @@ fn each_verb_is_done_when_it_returns() {
     assert!(text.starts_with("serving (ready)\n"), "{text}");
     assert_eq!(operated.told(&["stop", "--wait"]), done());
     let Operated { server, .. } = operated;
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
 }
 
 fn an_upgrade_that_is_asked_for_during_a_trial_is_made() {
@@ -242,7 +242,7 @@ fn a_wait_that_is_over_is_told_and_the_operation_goes_on() {
     assert_eq!(client.response().body, "hi");
     assert_eq!(stop.wait().expect("it ends").code(), Some(0));
     let Operated { server, .. } = operated;
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
 }
 
 fn a_stop_is_done_when_another_server_can_start() {
@@ -265,7 +265,7 @@ fn a_stop_is_done_when_another_server_can_start() {
     assert_eq!(stop.expect("it serves"), Progress::Done);
     freed.expect("the server has left its port");
     assert_eq!(left, [false, false], "the pid file and the socket file");
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
 }
 
 fn a_stop_is_done_also_when_another_server_has_the_address() {
@@ -282,7 +282,7 @@ fn a_stop_is_done_also_when_another_server_has_the_address() {
     let stop = control
         .begin(Command::Stop(Stop::Drain))
         .expect("it serves");
-    assert_eq!(server.end().code, Some(0));
+    server.end_well();
     let mut next = installed.start(&[&["--admin", &admin], &arguments[..]].concat());
     next.address();
     let wait = |begun| control.wait(begun, Duration::from_secs(10));
@@ -332,7 +332,7 @@ fn servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file() 
     first.wait("reload_finished");
     let pid_file = dir.path().join("second").display().to_string();
     assert_eq!(of(&["stop", "--wait", "--pid-file", &pid_file]), done());
-    assert_eq!(second.end().code, Some(0));
+    second.end_well();
     first.stop();
 }
 
