@@ -18,7 +18,7 @@ use crate::admin::{admin_port, ask, is_admin};
 use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{
-    BINARY, Server, as_pid_1, binary, can_change_user, descendants, output, proc_file, program,
+    BINARY, Server, as_pid_1, binary, can_change_user, descendants, output, program, status_field,
     this, until,
 };
 use crate::upgrade::Installed;
@@ -212,10 +212,9 @@ fn a_process_that_everyone_can_ask_runs_as_the_workers_user() {
     both.check_both();
     let processes = descendants(both.server.pid).into_iter();
     let users = processes.filter(is_admin).map(|pid| {
-        let status = proc_file(pid, "status").expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-        let user = line.and_then(|ids| ids.split_whitespace().next()?.parse().ok());
-        user.expect("a number")
+        let ids = status_field(pid, "Uid");
+        let user = ids.split_whitespace().next();
+        user.and_then(|id| id.parse().ok()).expect("a number")
     });
     let nobody = User::from_name("nobody").expect("passwd(5)");
     let nobody = nobody.expect("it exists").uid.as_raw();

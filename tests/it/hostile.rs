@@ -29,7 +29,7 @@ use crate::admin::{admin_of, admin_port, is_admin};
 use crate::apps;
 use crate::client::{Client, get};
 use crate::privileges;
-use crate::support::{Server, binary, descendants, descriptors, pid_of, proc_file, until};
+use crate::support::{Server, binary, descendants, descriptors, pid_of, status_kib, until};
 
 tests! {
     the_server_keeps_serving_after_every_attack_by_a_worker,
@@ -62,7 +62,7 @@ const FILL: &str = "/fill";
 
 /// The limit on the master's growth. If it reads a flood without a limit, it grows by megabytes per
 /// second.
-const GROWTH_MAX: u64 = 1 << 20;
+const GROWTH_MAX_KIB: usize = 1 << 10;
 
 /// A close waits this long for a client that reads nothing: far longer than any test.
 const LINGER: Duration = Duration::from_secs(600);
@@ -429,7 +429,9 @@ fn tries(before_each: impl Fn(Pid)) {
     let address = server.address();
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let silent_address = silent.local_addr().expect("bound");
-    let before = (descriptors(server.pid), memory(server.pid));
+    let master = server.pid;
+    let private = || status_kib(master, "RssAnon");
+    let before = (descriptors(server.pid), private());
     for (begin, _) in TRIES {
         before_each(server.pid);
         let path = match begin.ends_with('/') {
@@ -444,13 +446,13 @@ fn tries(before_each: impl Fn(Pid)) {
         reload(&mut server);
         // A listener that was shut down again listens again after a second.
         until(|| TcpStream::connect(address).is_ok());
-        assert_eq!(Client::connect(address).get("/").body, "hello", "{begin}");
+        assert_eq!(get(address, "/").body, "hello", "{begin}");
     }
     // The master closes a worker's descriptors a moment after it has reaped the worker.
     until(|| descriptors(server.pid) == before.0);
-    let after = memory(server.pid);
-    assert!(after < before.1 + GROWTH_MAX, "{before:?}, {after}");
-    let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address)).collect();
+    let after = private();
+    assert!(after < before.1 + GROWTH_MAX_KIB, "{before:?}, {after}");
+    let mut clients = Client::connect_many(address, 4);
     for client in &mut clients {
         client.get("/flood");
     }
@@ -463,14 +465,4 @@ fn tries(before_each: impl Fn(Pid)) {
 fn reload(server: &mut Server) {
     server.reload();
     until(|| server.workers().len() == 2);
-}
-
-/// The process's private memory, in bytes.
-fn memory(pid: Pid) -> u64 {
-    let status = proc_file(pid, "status").expect("it lives");
-    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
-    1024 * kibibytes
-        .and_then(|number| number.parse::<u64>().ok())
-        .expect("a number")
 }

@@ -10,14 +10,15 @@ use std::process::{Command, Stdio};
 use nix::cmsg_space;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
-use nix::unistd::{Pid, User, close, geteuid};
+use nix::unistd::{User, close, geteuid};
 use prefork_server::{BoxError, Error, Hooks, WorkerInfo, service_fn};
 use tempfile::TempDir;
 
 use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{
-    CEILING, Server, app_command, binary, can_change_user, output, proc_file, refused, until, words,
+    CEILING, Server, app_command, binary, can_change_user, output, proc_file, refused,
+    status_field, until, words,
 };
 
 tests! {
@@ -244,21 +245,16 @@ fn workers_run_as_the_configured_user() {
         .expect("an entry");
     let mut server = Server::spawn(&mut respond(&["--user", "nobody"]));
     let address = server.address();
-    let status = |pid: Pid| proc_file(pid, "status").expect("it lives");
     for pid in server.workers() {
-        let status = status(pid);
         let (uid, gid) = (nobody.uid, nobody.gid);
-        let line = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.expect("proc(5) has it").trim().replace('\t', " ")
-        };
-        assert_eq!(line("Uid:"), format!("{uid} {uid} {uid} {uid}"));
-        assert_eq!(line("Gid:"), format!("{gid} {gid} {gid} {gid}"));
-        assert_eq!(line("Groups:"), "");
-        assert_eq!(line("NoNewPrivs:"), "1");
-        assert_eq!(line("CapEff:"), "0000000000000000");
+        let field = |name| status_field(pid, name);
+        assert_eq!(field("Uid"), format!("{uid}\t{uid}\t{uid}\t{uid}"));
+        assert_eq!(field("Gid"), format!("{gid}\t{gid}\t{gid}\t{gid}"));
+        assert_eq!(field("Groups"), "");
+        assert_eq!(field("NoNewPrivs"), "1");
+        assert_eq!(field("CapEff"), "0000000000000000");
     }
-    assert!(status(server.pid).contains("Uid:\t0\t0\t0\t0"));
+    assert_eq!(status_field(server.pid, "Uid"), "0\t0\t0\t0");
     assert_eq!(get(address, "/").body, "hi");
     // The kernel clears that signal when a process changes its user.
     let mut app = Server::start_app("nobody");

@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 
 use crate::apps;
 use crate::client::get;
-use crate::support::{BINARY, Server, proc_file, program, this, until, words};
+use crate::support::{BINARY, Server, program, status_field, this, until, words};
 use crate::upgrade::Installed;
 
 tests! {
@@ -277,8 +277,7 @@ fn a_hostile_handler_does_not_get_out() {
     let escaped = others(&mut server, place.path(), ESCAPES, "PermissionDenied");
     assert!(escaped.is_empty(), "{escaped:?}");
     for worker in server.workers() {
-        let status = proc_file(worker, "status").expect("it lives");
-        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+        assert_eq!(status_field(worker, "NoNewPrivs"), "1");
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::apps;
 use crate::support::{
-    Server, as_pid_1, binary, open_files, output, proc_file, refused, this, until,
+    Server, as_pid_1, binary, open_files, output, proc_file, refused, status_field, this, until,
 };
 use crate::upgrade::Installed;
 
@@ -117,8 +117,7 @@ fn workers_have_no_huge_pages() {
     let mut server = Server::start(&["--respond", "hi"]);
     server.address();
     for worker in server.workers() {
-        let status = proc_file(worker, "status").expect("it lives");
-        assert!(status.contains("\nTHP_enabled:\t0\n"), "{status}");
+        assert_eq!(status_field(worker, "THP_enabled"), "0");
     }
 }
 

@@ -365,6 +365,27 @@ pub(crate) fn proc_file(pid: Pid, name: impl AsRef<OsStr>) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/{}", name.as_ref().to_string_lossy())).ok()
 }
 
+/// A field of `/proc/PID/status` (proc_pid_status(5)).
+pub(crate) fn status_field(pid: Pid, name: &str) -> String {
+    let status = proc_file(pid, "status").expect("it lives");
+    let value = |line: &str| {
+        Some(
+            line.strip_prefix(name)?
+                .strip_prefix(':')?
+                .trim()
+                .to_owned(),
+        )
+    };
+    status.lines().find_map(value).expect("proc(5) has it")
+}
+
+/// A field of that file which is a size.
+pub(crate) fn status_kib(pid: Pid, name: &str) -> usize {
+    let size = status_field(pid, name);
+    let number = size.strip_suffix(" kB").expect("a size");
+    number.parse().expect("a number")
+}
+
 /// The children of a process that it has not reaped, also those that it got when their parents
 /// ended. Not those that it has only forked (src/sys/apart.rs): they have its name.
 pub(crate) fn descendants(pid: Pid) -> Vec<Pid> {

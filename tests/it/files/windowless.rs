@@ -3,11 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use nix::unistd::Pid;
-
 use super::{directory, serve};
 use crate::client::get;
-use crate::support::{CEILING, descriptors, proc_file, until};
+use crate::support::{CEILING, descriptors, status_kib, until};
 
 tests! {
     a_connection_without_a_window_keeps_little_file_data_in_memory,
@@ -72,7 +70,7 @@ fn a_connection_without_a_window_keeps_little_file_data_in_memory() {
     let address = server.address();
     let worker = server.workers()[0];
     assert_eq!(get(address, "/small").body, "small");
-    let before = (descriptors(worker), resident(worker));
+    let before = (descriptors(worker), status_kib(worker, "VmRSS"));
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut client = Windowless::ask(address, STREAMS);
@@ -87,13 +85,6 @@ fn a_connection_without_a_window_keeps_little_file_data_in_memory() {
     // The worker closes the last connection to `/small` a moment after its client.
     until(|| descriptors(worker) <= before.0 + CONNECTIONS + 16);
     // Half of this is what 128 requests of HTTP/2 take without files.
-    let kib = (resident(worker) - before.1) / CONNECTIONS;
+    let kib = (status_kib(worker, "VmRSS") - before.1) / CONNECTIONS;
     assert!(kib < 1024, "{kib} KiB for each connection");
-}
-
-fn resident(pid: Pid) -> usize {
-    let status = proc_file(pid, "status").expect("it lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number.and_then(|kib| kib.parse().ok()).expect("a number")
 }
