@@ -65,6 +65,15 @@ impl Client {
     }
 }
 
+impl Client<UnixStream> {
+    pub(crate) fn connect_unix(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).expect("it listens");
+        let limited = stream.set_read_timeout(Some(CEILING));
+        limited.expect("a sane timeout");
+        Self::of(stream)
+    }
+}
+
 impl<S: Read + Write> Client<S> {
     pub(crate) fn of(stream: S) -> Self {
         Self {
@@ -228,9 +237,5 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Response {
 
 /// One request on a connection of its own to a Unix address; the response's body.
 pub(crate) fn get_unix(path: &Path) -> String {
-    let stream = UnixStream::connect(path).expect("it listens");
-    stream
-        .set_read_timeout(Some(CEILING))
-        .expect("a sane timeout");
-    Client::of(stream).get("/").body
+    Client::connect_unix(path).get("/").body
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +14,7 @@ use nix::unistd::mkfifo;
 
 use crate::apps;
 use crate::client::Client;
-use crate::support::{BINARY, CEILING, Server, binary, descriptors, pid_of, this, until};
+use crate::support::{BINARY, Server, binary, descriptors, pid_of, this, until};
 use crate::upgrade::{GATE, Installed};
 
 tests! {
@@ -38,7 +37,7 @@ tests! {
 }
 
 /// Sends a request on a connection that stays open. Returns the pid of the worker that responds.
-fn ask(client: &mut Client) -> u32 {
+fn ask<S: Read + Write>(client: &mut Client<S>) -> u32 {
     let response = client.get("/");
     assert_eq!(response.body, "hi");
     assert_eq!(
@@ -59,7 +58,7 @@ fn connect(address: SocketAddr, count: usize) -> Vec<Client> {
     (0..count).map(answered).collect()
 }
 
-fn pids(clients: &mut [Client]) -> BTreeSet<u32> {
+fn pids<S: Read + Write>(clients: &mut [Client<S>]) -> BTreeSet<u32> {
     clients.iter_mut().map(ask).collect()
 }
 
@@ -418,35 +417,17 @@ fn connections_to_a_unix_address_move_too() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("app.sock");
     let listen = format!("unix:{}", path.display());
-    let arguments = ["--listen", &listen, "--workers", "2", "--respond", "hi"];
-    let mut server = Server::start(&arguments);
+    let mut server = Server::start(&["--listen", &listen, "--respond", "hi", "--worker-header"]);
     server.addresses();
-    let mut clients: Vec<_> = (0..20)
-        .map(|_| UnixStream::connect(&path).expect("it listens"))
-        .collect();
-    clients.iter_mut().for_each(ask_unix);
+    let mut clients: Vec<_> = (0..20).map(|_| Client::connect_unix(&path)).collect();
+    pids(&mut clients);
     server.reload();
-    settled(&server, 2);
-    clients.iter_mut().for_each(ask_unix);
+    let workers = settled(&server, 2);
+    assert!(pids(&mut clients).is_subset(&workers));
     server.signal(Signal::SIGTTOU);
     server.wait("resized");
-    settled(&server, 1);
-    clients.iter_mut().for_each(ask_unix);
-}
-
-fn ask_unix(stream: &mut UnixStream) {
-    stream
-        .set_read_timeout(Some(CEILING))
-        .expect("a sane timeout");
-    let request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
-    stream.write_all(request).expect("it reads");
-    let (mut response, mut bytes) = (String::new(), [0; 512]);
-    while !response.ends_with("\r\n\r\nhi") {
-        let len = stream.read(&mut bytes).expect("it responds");
-        assert!(len > 0, "it is open: {response:?}");
-        response.push_str(std::str::from_utf8(&bytes[..len]).expect("text"));
-    }
-    assert!(!response.contains("connection: close"), "{response}");
+    let worker = settled(&server, 1);
+    assert_eq!(pids(&mut clients), worker);
 }
 
 fn the_end_of_the_server_hands_no_connection_over() {

@@ -4,7 +4,6 @@
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +22,7 @@ use tower::{Layer, ServiceExt};
 use super::{start, with_app};
 use crate::client::{Client, get as get_once};
 use crate::handover::settled;
-use crate::support::{Server, program};
+use crate::support::{Server, program, this};
 
 tests! {
     handlers_get_the_address_of_their_client,
@@ -161,12 +160,11 @@ fn behind_a_balancer_handlers_get_the_address_in_its_header() {
 fn a_client_on_a_unix_socket_has_no_socket_address() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("s");
-    let mut command = program(std::env::current_exe().expect("a path"));
-    let command = with_app(&mut command, "unix").env(SOCKET, &path);
-    let mut server = Server::spawn(command);
+    let mut server = Server::spawn(with_app(program(this()), "unix").env(SOCKET, &path));
     server.addresses();
-    assert_eq!(ask_unix(&path, "/peer"), "unix");
-    let refused = ask_unix(&path, "/address");
+    let mut client = Client::connect_unix(&path);
+    assert_eq!(client.get("/peer").body, "unix");
+    let refused = client.get("/address").body;
     assert!(refused.contains("ConnectInfo"), "{refused}");
 }
 
@@ -174,21 +172,10 @@ fn a_router_behind_tower_service_has_no_connect_info() {
     let mut server = start("lean");
     let mut client = Client::connect(server.address());
     for path in ["/address", "/peer", "/connection"] {
-        let head = client.get(path).head;
-        assert!(head.starts_with("HTTP/1.1 500 "), "{path}: {head}");
+        let response = client.get(path);
+        assert_eq!(response.status(), 500, "{path}: {response:?}");
     }
     assert!(client.get("/count").body.ends_with(" 0"));
-}
-
-fn ask_unix(path: &std::path::Path, target: &str) -> String {
-    use std::io::{Read, Write};
-    let mut stream = UnixStream::connect(path).expect("it listens");
-    let request = format!("GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it reads");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).expect("it responds");
-    let (_, body) = response.split_once("\r\n\r\n").expect("a head");
-    body.to_owned()
 }
 
 fn the_paths_that_a_router_lacks_may_be_files() {

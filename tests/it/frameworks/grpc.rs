@@ -285,9 +285,7 @@ fn calls_of_all_kinds_over_tls() {
     let ca = std::fs::read(authority.path("ca.pem")).expect("it is there");
     let files = authority.path("ca.pem");
     let files = files.parent().expect("a directory");
-    let mut command = program(std::env::current_exe().expect("a path"));
-    let command = with_app(&mut command, "grpc_tls").env(apps::FILES, files);
-    let mut server = Server::spawn(command);
+    let mut server = Server::spawn(with_app(program(this()), "grpc_tls").env(apps::FILES, files));
     let url = format!("https://{}", server.address());
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
     let endpoint = Endpoint::from_shared(url).expect("a URL");
@@ -411,9 +409,8 @@ fn no_call_fails_during_reloads_and_upgrades() {
     const UPGRADES: usize = 1;
     /// Before each reload.
     const CALLS: usize = 200;
-    let installed = Installed::new(std::env::current_exe().expect("a path"));
-    let mut command = program(installed.path());
-    let mut server = Server::spawn(with_app(&mut command, "grpc"));
+    let installed = Installed::new(this());
+    let mut server = Server::spawn(&mut with_app(program(installed.path()), "grpc"));
     let address = server.address();
     let counts = Arc::new(Counts::default());
     let over = Over(Arc::clone(&counts));

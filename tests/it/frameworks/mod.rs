@@ -16,7 +16,7 @@ use warp::Filter;
 use crate::apps;
 use crate::client::Client;
 use crate::handover::settled;
-use crate::support::{Server, program};
+use crate::support::{Server, program, this};
 
 tests! {
     twenty_reloads_close_no_connection_of_any_app,
@@ -62,13 +62,12 @@ pub(crate) fn app() -> Result<(), Error> {
 }
 
 fn start(name: &str) -> Server {
-    let this = std::env::current_exe().expect("a path");
-    let mut command = program(this);
-    Server::spawn(with_app(&mut command, name))
+    Server::spawn(&mut with_app(program(this()), name))
 }
 
-fn with_app<'a>(command: &'a mut Command, name: &str) -> &'a mut Command {
-    command.env(apps::VARIABLE, "framework").env(VARIABLE, name)
+fn with_app(mut command: Command, name: &str) -> Command {
+    command.env(apps::VARIABLE, "framework").env(VARIABLE, name);
+    command
 }
 
 /// Reads the request's body, and responds with the pid.
