@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use crate::support::CEILING;
 
@@ -227,6 +229,43 @@ impl Response {
             .expect("the field is there")
             .parse()
             .expect("a number")
+    }
+}
+
+/// While `change` runs, this many clients send one request after another, each on a connection of
+/// its own. `check` gets each response, and no request is without one.
+pub(crate) fn under_load(
+    address: SocketAddr,
+    clients: usize,
+    check: impl Fn(Response) + Sync,
+    change: impl FnOnce(),
+) {
+    let over = AtomicBool::new(false);
+    let ask = || {
+        let mut responses = 0;
+        while !over.load(Ordering::Relaxed) {
+            check(get(address, "/"));
+            responses += 1;
+        }
+        responses
+    };
+    thread::scope(|scope| {
+        let loads: Vec<_> = (0..clients).map(|_| scope.spawn(ask)).collect();
+        let over = Over(&over);
+        change();
+        drop(over);
+        for load in loads {
+            assert!(load.join().expect("no connection was refused") > 0);
+        }
+    });
+}
+
+/// Sets the flag when it is dropped, so that the load ends when a test fails too.
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -15,7 +15,7 @@ use prefork_server::{Backoff, Error, Http, service_fn};
 use serde_json::Value;
 
 use crate::apps;
-use crate::client::{Client, get};
+use crate::client::{Client, Over, get};
 use crate::support::{Server, binary, pid_of, words};
 
 tests! {
@@ -217,11 +217,12 @@ fn a_full_worker_leaves_its_queue_to_the_next_worker() {
                 }
             });
         }
+        let over = Over(&over);
         server.signal(Signal::SIGHUP);
         let draining = server.wait("worker_draining");
         let asked = Instant::now();
         let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
-        over.store(true, Ordering::Relaxed);
+        drop(over);
         assert_eq!((pid_of(&draining), &exited["cut"]), (pid, &0.into()));
         assert!(
             asked.elapsed() < Duration::from_secs(2),

@@ -11,8 +11,8 @@ use prefork_server::{Error, Http, service_fn};
 use socket2::SockRef;
 
 use crate::apps;
-use crate::client::{Client, get};
-use crate::handover::{Over, settled};
+use crate::client::{Client, Over, get};
+use crate::handover::settled;
 use crate::support::{BINARY, CEILING, Server, program, this, until, until_within, words};
 use crate::upgrade::Installed;
 

@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::apps;
-use crate::client::Client;
+use crate::client::{Client, Over};
 use crate::support::{BINARY, Server, binary, descriptors, pid_of, this, until};
 use crate::upgrade::{GATE, Installed};
 
@@ -77,15 +77,6 @@ fn keep_busy(address: SocketAddr, over: &AtomicBool, answered_by: &AtomicUsize) 
 fn answered_by(loads: &[AtomicUsize], workers: usize) {
     let has_been = |load: &AtomicUsize| load.load(Ordering::Relaxed) >= workers;
     until(|| loads.iter().all(has_been));
-}
-
-/// Sets the flag when it is dropped, so that the load ends when a test fails too.
-pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Waits until the server has this number of workers, and returns their pids.

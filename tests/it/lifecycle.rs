@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::client::{Client, get, get_unix};
+use crate::client::{Client, Response, get, get_unix, under_load};
 use crate::support::{Server, binary, refused, until, words};
 
 tests! {
@@ -197,24 +195,15 @@ fn a_second_server_with_the_pid_file_does_not_start() {
 fn a_reload_replaces_every_worker_and_refuses_no_connection() {
     let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
     let address = server.address();
-    let over = Arc::new(AtomicBool::new(false));
-    let ends = Arc::clone(&over);
-    let load = std::thread::spawn(move || {
-        let mut responses = 0;
-        while !ends.load(Ordering::Relaxed) {
-            assert_eq!(get(address, "/").body, "hi");
-            responses += 1;
+    let is_served = |response: Response| assert_eq!(response.body, "hi");
+    under_load(address, 1, is_served, || {
+        for generation in 2..5 {
+            let finished = server.reload();
+            assert_eq!(finished["generation"], generation);
+            // A draining worker may still accept what was in its queue.
+            until(|| get(address, "/").worker("generation") == generation);
         }
-        responses
     });
-    for generation in 2..5 {
-        let finished = server.reload();
-        assert_eq!(finished["generation"], generation);
-        // A draining worker may still accept what was in its queue.
-        until(|| get(address, "/").worker("generation") == generation);
-    }
-    over.store(true, Ordering::Relaxed);
-    assert!(load.join().expect("no connection was refused") > 0);
 }
 
 fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
@@ -227,20 +216,10 @@ fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
     // The old workers have their directory open. The next generation's workers do not find it.
     let elsewhere = parent.path().join("elsewhere");
     std::fs::rename(&files, &elsewhere).expect("it is ours");
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let load = scope.spawn(|| {
-            let mut responses = 0;
-            while !over.load(Ordering::Relaxed) {
-                let response = get(address, "/");
-                assert_eq!(
-                    (response.body.as_str(), response.worker("generation")),
-                    ("hi", 1)
-                );
-                responses += 1;
-            }
-            responses
-        });
+    let is_old = |response: Response| {
+        assert_eq!((&*response.body, response.worker("generation")), ("hi", 1));
+    };
+    under_load(address, 1, is_old, || {
         for generation in 2..5 {
             server.signal(Signal::SIGHUP);
             let abandoned = server.wait("reload_abandoned");
@@ -248,8 +227,6 @@ fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
             let why = abandoned["why"].as_str().expect("a reason");
             assert!(why.contains("No such file or directory"), "{why}");
         }
-        over.store(true, Ordering::Relaxed);
-        assert!(load.join().expect("not one request failed") > 0);
     });
     std::fs::rename(&elsewhere, &files).expect("it is ours");
     assert_eq!(server.reload()["generation"], 5);

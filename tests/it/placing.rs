@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
+use crate::client::Over;
 use crate::support::{CEILING, Server, app_command, pid_of, proc_file, until};
 
 tests! {
@@ -234,12 +235,13 @@ fn reloads_lose_no_connection_on_the_way() {
                 }
             }
         });
+        let over = Over(&over);
         for _ in 0..3 {
             let wanted = served.load(Ordering::Relaxed) + 100;
             until(|| served.load(Ordering::Relaxed) >= wanted || load.is_finished());
             shared.server.reload();
         }
-        over.store(true, Ordering::Relaxed);
+        drop(over);
         load.join().expect("each connection is served");
     });
 }

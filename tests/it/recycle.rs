@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use prefork_server::{Error, Worker, service_fn};
 use serde_json::Value;
 
 use crate::apps;
-use crate::client::get;
+use crate::client::{Response, get, under_load};
 use crate::support::{Server, pid_of};
 
 tests! {
@@ -22,17 +21,11 @@ tests! {
 fn workers_are_replaced_after_their_requests_and_refuse_no_connection() {
     let mut server = Server::start(&["--max-requests", "50", "--respond", "hi"]);
     let address = server.address();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                assert_eq!(get(address, "/").body, "hi");
-            }
-        });
+    let is_served = |response: Response| assert_eq!(response.body, "hi");
+    under_load(address, 1, is_served, || {
         for _ in 0..4 {
             server.wait("worker_draining");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let ended = server.stop();
     expect_ready_before_draining(&ended.history);

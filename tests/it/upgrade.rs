@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
@@ -18,7 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::apps;
-use crate::client::{Client, get, get_unix};
+use crate::client::{Client, Response, get, get_unix, under_load};
 use crate::support::{
     BINARY, Server, as_pid_1, can_change_user, descendants, descriptors, open_files, pid_of,
     proc_file, program, this, until, words,
@@ -103,25 +101,6 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
 }
 
-/// Sends one request after another, each on a connection of its own, until `over` is set.
-fn load(address: SocketAddr, over: &AtomicBool) -> usize {
-    let mut responses = 0;
-    while !over.load(Ordering::Relaxed) {
-        assert_eq!(get(address, "/").body, "hi");
-        responses += 1;
-    }
-    responses
-}
-
-/// Sets the flag when it is dropped, so that the load ends when a test fails too.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 fn sockets_in_common(workers: &[Pid]) -> usize {
     let sockets = |&pid: &Pid| -> BTreeSet<String> {
         let files = open_files(pid).into_iter();
@@ -142,10 +121,8 @@ fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
     // has closed the other's listener, which it had adopted.
     until(|| sockets_in_common(&server.workers()) == 4);
     let of_a_worker = descriptors(server.workers()[0]);
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let loads = [0; 2].map(|_| scope.spawn(|| load(address, &over)));
-        let over = Over(&over);
+    let is_served = |response: Response| assert_eq!(response.body, "hi");
+    under_load(address, 2, is_served, || {
         for generation in 2..5 {
             let old = server.workers();
             installed.replace(BINARY);
@@ -165,10 +142,6 @@ fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
             // The master closes a worker's descriptors a moment after its process ends.
             until(|| descriptors(pid) == before);
             until(|| get(address, "/").worker("generation") == generation);
-        }
-        drop(over);
-        for load in loads {
-            assert!(load.join().expect("no connection was refused") > 0);
         }
     });
     for worker in server.workers() {
