@@ -175,6 +175,8 @@ fn an_upgrade_whose_file_is_changed_meanwhile_is_abandoned() {
         why.contains("it was changed while the upgrade ran"),
         "{why}"
     );
+    // The canary has the new text, and serves until it has heard of its drain.
+    until(|| server.workers().len() == 2);
     assert_eq!(get(address, "/").body, "green");
     // What is not changed is as it was tried.
     installed.replace(BINARY);
