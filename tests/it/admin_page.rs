@@ -340,15 +340,10 @@ fn a_web_page_whose_name_leads_to_this_machine_reads_no_more_than_metrics() {
     let status = |host: &str, path| {
         let mut client = Client::connect(port);
         client.send(&format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
-        let head = client.response().head;
-        head.split(' ').nth(1).map(str::to_owned)
+        client.response().status()
     };
     for path in ["/", "/status", "/events", "/live", "/v1/operations/1"] {
-        assert_eq!(
-            status("example.org", path).as_deref(),
-            Some("403"),
-            "{path}"
-        );
+        assert_eq!(status("example.org", path), 403, "{path}");
     }
     for (host, path) in [
         ("example.org", "/metrics"),
@@ -356,6 +351,6 @@ fn a_web_page_whose_name_leads_to_this_machine_reads_no_more_than_metrics() {
         ("localhost", "/status"),
         (&port.to_string(), "/"),
     ] {
-        assert_eq!(status(host, path).as_deref(), Some("200"), "{host}{path}");
+        assert_eq!(status(host, path), 200, "{host}{path}");
     }
 }
