@@ -1,5 +1,6 @@
 //! `--check`: says what a start would do, or why it would fail.
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ pub(crate) fn check(options: &Options, server: Prefork) -> ExitCode {
         && let Err(error) = is_writable(path)
     {
         let path = path.display();
+        let error = io::Error::from(error);
         let why: BoxError = format!("cannot write the access log {path}: {error}").into();
         return refuse(&*why, 2);
     }
