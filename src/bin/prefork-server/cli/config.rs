@@ -255,17 +255,24 @@ fn told(path: &Path, error: impl Display) -> String {
 }
 
 fn read(path: &Path) -> Result<(String, Source), String> {
-    let mut content = String::new();
+    let mut content = Vec::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
     let source = match file.metadata() {
         Ok(metadata) if metadata.is_file() => Source::File,
         _ => Source::Pipe,
     };
-    let read = file.take(BYTES_MAX + 1).read_to_string(&mut content);
+    let read = file.take(BYTES_MAX + 1).read_to_end(&mut content);
     read.map_err(|error| error.to_string())?;
-    match content.len() as u64 > BYTES_MAX {
-        true => Err(format!("it is longer than {} KiB", BYTES_MAX >> 10)),
-        false => Ok((content, source)),
+    if content.len() as u64 > BYTES_MAX {
+        return Err(format!("it is longer than {} KiB", BYTES_MAX >> 10));
+    }
+    match String::from_utf8(content) {
+        Ok(content) => Ok((content, source)),
+        Err(error) => {
+            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+            Err(format!("line {line} is not UTF-8: save the file as UTF-8"))
+        }
     }
 }
 

@@ -235,6 +235,13 @@ fn an_error_names_the_key_and_the_file() {
         let told = told.replace("PATH", path);
         assert!(error.contains(&told), "{content}: {error}");
     }
+}
+
+#[test]
+fn an_option_of_the_file_may_need_one_that_is_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    let path = file.to_str().unwrap();
     for (content, told) in [
         (
             "listing = true",
@@ -255,9 +262,30 @@ fn an_error_names_the_key_and_the_file() {
         let parsed = parse(&["--config", path, needs_both]);
         assert!(parsed.is_ok(), "the file has what {needs_both} needs");
     }
-    fs::write(&file, "#".repeat(70_000)).unwrap();
-    let error = parse(&["--config", path]).unwrap_err().to_string();
-    assert!(error.contains("longer than 64 KiB"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_too_long_or_not_utf8_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    let path = file.to_str().unwrap();
+    for (content, told) in [
+        (vec![b'#'; 70_000], "it is longer than 64 KiB"),
+        // A character of three bytes is cut at the limit.
+        ("\u{2026}".repeat(30_000).into(), "it is longer than 64 KiB"),
+        (
+            b"workers = 2\r\nrespond = \"\xe4\"".to_vec(),
+            "line 2 is not UTF-8: save the file as UTF-8",
+        ),
+        (b"\xff\xfea\0=\x001\0".to_vec(), "line 1 is not UTF-8"),
+    ] {
+        fs::write(&file, content).unwrap();
+        let error = parse(&["--config", path]).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("--config {path}: {told}")),
+            "{error}"
+        );
+    }
 }
 
 #[test]
