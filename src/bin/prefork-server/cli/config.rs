@@ -228,7 +228,9 @@ impl ConfigFile {
         for (key, value) in &self.values {
             let told = |why: String| format!("{key} in {}: {why}", self.path.display());
             if value.is_table() {
-                return Err(told("no such option: the file has no sections".into()));
+                return Err(told(
+                    "the file has no sections and no tables, only KEY = VALUE".into(),
+                ));
             }
             let option = option(command, key).map_err(told)?;
             let id = option.get_id().as_str();
@@ -303,7 +305,7 @@ fn texts(option: &Arg, value: &Value) -> Result<Vec<String>, String> {
             Err("a mode is a text, such as \"660\"".into())
         }
         Value::Integer(number) => Ok(number.to_string()),
-        other => Err(format!("{other} is no text and no whole number")),
+        other => Err(wrong_type(option, other)),
     };
     match value {
         Value::Boolean(true) if is_flag => Ok(vec![String::new()]),
@@ -311,6 +313,16 @@ fn texts(option: &Arg, value: &Value) -> Result<Vec<String>, String> {
         _ if is_flag => Err("it is true or false".into()),
         Value::Array(values) if is_repeatable(option) => values.iter().map(text).collect(),
         value => Ok(vec![text(value)?]),
+    }
+}
+
+/// Why a value of this type cannot be the option's, as in `sandbox = true`.
+fn wrong_type(option: &Arg, value: &Value) -> String {
+    let names = option.get_possible_values();
+    let texts: Vec<_> = (names.iter().map(|name| format!("\"{}\"", name.get_name()))).collect();
+    match texts.is_empty() {
+        true => format!("{value} is no text and no whole number"),
+        false => format!("{value} is not one of {}", texts.join(", ")),
     }
 }
 

@@ -227,7 +227,15 @@ fn an_error_names_the_key_and_the_file() {
         ),
         (
             "[server]\nworkers = 1",
-            "server in PATH: no such option: the file has no sections",
+            "server in PATH: the file has no sections and no tables, only KEY = VALUE",
+        ),
+        (
+            "workers.count = 2",
+            "workers in PATH: the file has no sections and no tables",
+        ),
+        (
+            "sandbox = true",
+            "sandbox in PATH: true is not one of \"on\", \"off\"",
         ),
     ] {
         fs::write(&file, content).unwrap();
