@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use bytes::Bytes;
-use h2::client::{SendRequest, handshake};
+use h2::client::{ResponseFuture, SendRequest, handshake};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -176,10 +176,15 @@ async fn ask(mut requests: SendRequest<Bytes>, id: String) -> Option<Vec<u8>> {
 }
 
 /// A new connection, and the worker that serves it.
-async fn connect(address: SocketAddr) -> (SendRequest<Bytes>, String) {
+async fn speak(address: SocketAddr) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.expect("it listens");
-    let (mut requests, connection) = handshake(stream).await.expect("HTTP/2");
+    let (requests, connection) = handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
+    requests
+}
+
+async fn connect(address: SocketAddr) -> (SendRequest<Bytes>, String) {
+    let mut requests = speak(address).await;
     let worker = worker(&mut requests).await;
     (requests, worker)
 }
@@ -187,7 +192,11 @@ async fn connect(address: SocketAddr) -> (SendRequest<Bytes>, String) {
 async fn worker(requests: &mut SendRequest<Bytes>) -> String {
     let request = http::Request::get("http://test/").body(());
     let sent = requests.send_request(request.expect("a request"), true);
-    let response = sent.expect("it is open").0.await.expect("a response");
+    worker_of(sent.expect("it is open").0).await
+}
+
+async fn worker_of(response: ResponseFuture) -> String {
+    let response = response.await.expect("a response");
     let worker = response.headers()["x-prefork-worker"].to_str();
     worker.expect("text").to_owned()
 }
@@ -219,18 +228,23 @@ fn busy_connections_of_one_worker_are_spread_over_both() {
     server.stop();
 }
 
-/// The first bytes show that a connection speaks HTTP/2. It is placed before they come.
+/// The first bytes show that a connection speaks HTTP/2. It is placed before they come. All have an
+/// open request: one that rests, for a second or longer, is no load.
 fn connections_are_spread_evenly() {
-    let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
+    let mut server = Server::start(&["--echo", "--worker-header"]);
     let address = server.address();
     until_they_know_each_other(&server);
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let (mut open, mut workers) = (Vec::new(), Vec::new());
         for _ in 0..4 {
-            let (client, worker) = connect(address).await;
-            workers.push(worker);
-            open.push(client);
+            let mut requests = speak(address).await;
+            let upload = http::Request::post("http://test/").body(());
+            let sent = requests.send_request(upload.expect("a request"), false);
+            let (response, mut upload) = sent.expect("it is open");
+            upload.send_data("begun".into(), false).expect("it is open");
+            workers.push(worker_of(response).await);
+            open.push((requests, upload));
         }
         let workers = workers.iter().map(|worker| worker.as_bytes());
         assert_even(&server, workers);
