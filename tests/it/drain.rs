@@ -200,12 +200,13 @@ fn a_drain_accepts_queued_connections_as_descriptors_become_free() {
 
 fn a_full_worker_leaves_its_queue_to_the_next_worker() {
     let mut server = Server::start(&words(
-        "--workers 1 --max-connections 1 --respond hi --delay 20ms --drain-timeout 3s",
+        "--workers 1 --max-connections 1 --respond hi --delay 20ms --drain-timeout 1h",
     ));
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = Over(&over);
         for _ in 0..8 {
             scope.spawn(|| {
                 // The queue is never empty.
@@ -220,14 +221,10 @@ fn a_full_worker_leaves_its_queue_to_the_next_worker() {
         let over = Over(&over);
         server.signal(Signal::SIGHUP);
         let draining = server.wait("worker_draining");
-        let asked = Instant::now();
+        // It does not wait for its drain timeout.
         let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
         drop(over);
         assert_eq!((pid_of(&draining), &exited["cut"]), (pid, &0.into()));
-        assert!(
-            asked.elapsed() < Duration::from_secs(2),
-            "it waited for its drain timeout"
-        );
     });
 }
 
