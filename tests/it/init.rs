@@ -366,7 +366,8 @@ impl Manager {
         let mut control = cmsg_space!([i32; 8]);
         let mut slices = [IoSliceMut::new(&mut bytes)];
         let fd = self.socket.as_raw_fd();
-        let message = recvmsg::<()>(fd, &mut slices, Some(&mut control), MsgFlags::empty())
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = recvmsg::<()>(fd, &mut slices, Some(&mut control), flags)
             .expect("the server says something");
         let mut fds = 0;
         for part in message.cmsgs().expect("room for all") {

@@ -38,6 +38,7 @@ fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     assert!(third.contains("slot-2/127.0.0.1,0"), "{third}");
     kill(server.pid, Signal::SIGKILL).expect("it lives");
     server.end();
+    until_refused(address);
 
     // The manager's listeners, and a client that connected while no server ran.
     let kept = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None).expect("a socket");
@@ -83,10 +84,14 @@ fn a_kept_listener_of_an_address_that_is_not_configured_is_closed() {
     drop(command);
     assert_eq!(manager.hear(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
     assert_ne!(server.address(), address);
-    let refused = Client::try_connect(address)
-        .map(drop)
-        .expect_err("the listener is closed");
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    until_refused(address);
+}
+
+/// Waits until no process listens there. One that another test starts has the descriptors of this
+/// process until it executes its program.
+fn until_refused(address: SocketAddr) {
+    let connect = || Client::try_connect(address).map(drop);
+    until(|| connect().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused));
 }
 
 /// From all interfaces to one, on the same port.
