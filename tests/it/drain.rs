@@ -218,12 +218,10 @@ fn a_full_worker_leaves_its_queue_to_the_next_worker() {
                 }
             });
         }
-        let over = Over(&over);
         server.signal(Signal::SIGHUP);
         let draining = server.wait("worker_draining");
         // It does not wait for its drain timeout.
         let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
-        drop(over);
         assert_eq!((pid_of(&draining), &exited["cut"]), (pid, &0.into()));
     });
 }

@@ -307,9 +307,12 @@ fn settings_that_a_master_refuses_do_not_end_the_server() {
     let address = server.address();
     let new = format!("exec {BINARY} --announce-fd 1 --respond new --listen");
     if geteuid().is_root() {
+        let before = server.workers();
         installed.replace_by_script("/bin/sh", &format!("{new} 0.0.0.0:0"));
         server.upgrade_in_vain();
         assert!(server.log().contains("--user root"), "{}", server.log());
+        // The canary serves until it has drained.
+        until(|| server.workers() == before);
         assert_eq!(get(address, "/").body, "old");
     }
     installed.replace_by_script("/bin/sh", &format!("{new} {address} --user no-such-user"));
