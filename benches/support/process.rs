@@ -223,9 +223,10 @@ pub(crate) fn ours() -> Command {
     command
 }
 
-/// An address that was free a moment ago, for a server that cannot tell which one it took.
+/// An address that was free a moment ago, for a server that cannot tell which one it took. Tests
+/// that run beside a bench take no ports there.
 pub(crate) fn free_address() -> Result<SocketAddr, Trouble> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 29), 0))?;
     Ok(listener.local_addr()?)
 }
 

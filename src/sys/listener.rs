@@ -289,6 +289,8 @@ pub(crate) mod tests {
 
     use super::*;
 
+    /// A test that frees a port and wants it again has an address of its own instead: no other test
+    /// gets the port meanwhile.
     const ANY: &str = "127.0.0.1:0";
 
     /// Waits until no process listens there. One that another test has forked has the listeners of
@@ -304,7 +306,8 @@ pub(crate) mod tests {
 
     #[test]
     fn another_server_cannot_join_a_group() {
-        let first = tcp(ANY.parse().expect("valid"), Reuse::First, 8).expect("a free port");
+        let own = "127.0.0.23:0".parse().expect("valid");
+        let first = tcp(own, Reuse::First, 8).expect("a free port");
         let Ok(Address::Tcp(taken)) = address(&first) else {
             panic!("a TCP address")
         };
@@ -340,7 +343,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_deferred_connection_is_queued_with_its_first_byte() {
-        let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
+        let own = "127.0.0.24:0".parse().expect("valid");
+        let listener = tcp(own, Reuse::None, 8).expect("a free port");
         defer_accept(&listener, true).expect("it listens");
         assert!(is_deferred(&listener));
         let Ok(Address::Tcp(address)) = address(&listener) else {
@@ -429,7 +433,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_listener_that_was_shut_down_listens_again_at_its_port() {
-        let first = tcp(ANY.parse().expect("valid"), Reuse::First, 8).expect("a free port");
+        let own = "127.0.0.25:0".parse().expect("valid");
+        let first = tcp(own, Reuse::First, 8).expect("a free port");
         let Ok(Address::Tcp(local)) = address(&first) else {
             panic!("a TCP address")
         };

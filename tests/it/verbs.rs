@@ -248,7 +248,8 @@ fn a_wait_that_is_over_is_told_and_the_operation_goes_on() {
 fn a_stop_is_done_when_another_server_can_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let pid_file = dir.path().join("pid").display().to_string();
-    let arguments = ["--admin", "127.0.0.1:0", "--pid-file", &pid_file];
+    // An address of its own: no other test gets the port that is free then.
+    let arguments = ["--admin", "127.0.0.28:0", "--pid-file", &pid_file];
     let Operated {
         mut server,
         admin,
