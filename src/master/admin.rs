@@ -33,7 +33,7 @@ use crate::protocol::channel::Received;
 use crate::protocol::scoreboard::Page;
 use crate::supervisor::{AdminEvent, AdminKeeper, Time};
 use crate::sys::clock;
-use crate::sys::discard::discard_within;
+use crate::sys::discard::{discard, until_discarded};
 
 /// How often a process is asked if it responds. A process that hangs is replaced after this time,
 /// or twice this time.
@@ -298,7 +298,8 @@ fn end(mut addresses: Vec<AdminAddress>, now: Time) {
         process.reap();
     }
     // They may have run as another user, who may have left a descriptor whose close(2) blocks.
-    discard_within((addresses, ended), END_PATIENCE);
+    discard((addresses, ended));
+    until_discarded(END_PATIENCE);
 }
 
 impl Master {
@@ -361,12 +362,13 @@ impl Master {
     }
 
     /// The server has ended. An operator who waits for the end is told when another server can have
-    /// the admin addresses and the pid file.
+    /// its addresses and the pid file.
     pub(super) fn end_admin(&mut self) {
         let now = self.clock.now();
         if let Some(admin) = &mut self.observers.admin {
             admin.free_addresses(now);
         }
+        until_discarded(END_PATIENCE);
         self.pid_file = None;
         self.tell_view(clock::monotonic());
         if let Some(admin) = self.observers.admin.take() {

@@ -8,10 +8,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 /// Drops `sockets`, which may have descriptors from another process in their queues. A new process
 /// keeps all of them open until then, and ends at once: the kernel does not linger for a process
@@ -20,24 +23,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// Not for descriptors that this process has received: close(2) flushes a file at each close of one
 /// of its descriptors.
 pub(crate) fn discard<T>(sockets: T) {
-    let _ = drop_held(sockets);
-}
-
-/// The same, but it waits for the new process, at most for `patience`: then the port of a listener
-/// is free.
-pub(crate) fn discard_within<T>(sockets: T, patience: Duration) {
-    if let Some(holder) = drop_held(sockets) {
-        wait_for_end(holder, patience);
-    }
-}
-
-/// Drops `sockets`, and returns the process that has them until it ends.
-fn drop_held<T>(sockets: T) -> Option<libc::pid_t> {
     match fork_holder() {
         Ok((holder, release)) => {
             drop(sockets);
             drop(release);
-            Some(holder)
+            let mut holders = holders();
+            holders.retain(|&holder| kill(Pid::from_raw(holder), None).is_ok());
+            holders.push(holder);
         }
         Err(error) => {
             tracing::warn!(
@@ -45,9 +37,24 @@ fn drop_held<T>(sockets: T) -> Option<libc::pid_t> {
                 "cannot fork to close descriptors from a worker; closing them here may block"
             );
             drop(sockets);
-            None
         }
     }
+}
+
+/// Waits, at most for `patience`, until every process that [`discard`] has made has ended. Then the
+/// port of a listener is free that was discarded, or that was closed since: those processes have it
+/// too.
+pub(crate) fn until_discarded(patience: Duration) {
+    let end = Instant::now() + patience;
+    for holder in std::mem::take(&mut *holders()) {
+        wait_for_end(holder, end.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// The processes that [`discard`] has made and that may not have ended.
+fn holders() -> MutexGuard<'static, Vec<libc::pid_t>> {
+    static HOLDERS: Mutex<Vec<libc::pid_t>> = Mutex::new(Vec::new());
+    HOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns at once if the process is reaped already, or if no descriptor is free.
