@@ -241,12 +241,11 @@ impl Admin {
         }
     }
 
-    /// Frees the ports, and the names of the sockets. The clients of a socket stay connected.
-    fn free_addresses(&mut self, now: Time) {
+    /// Frees the ports. The clients of a socket stay connected.
+    fn end_ports(&mut self, now: Time) {
         let addresses = std::mem::take(&mut self.addresses).into_iter();
         let (sockets, ports) = addresses.partition(AdminAddress::is_socket);
         self.addresses = sockets;
-        self.addresses.iter_mut().for_each(AdminAddress::free_name);
         end(ports, now);
     }
 }
@@ -366,10 +365,14 @@ impl Master {
     pub(super) fn end_admin(&mut self) {
         let now = self.clock.now();
         if let Some(admin) = &mut self.observers.admin {
-            admin.free_addresses(now);
+            admin.end_ports(now);
         }
         until_discarded(END_PATIENCE);
         self.pid_file = None;
+        // Last: if the name of a socket is gone, clients take it for the end of the server.
+        let admin = self.observers.admin.iter_mut();
+        let addresses = admin.flat_map(|admin| &mut admin.addresses);
+        addresses.for_each(AdminAddress::free_name);
         self.tell_view(clock::monotonic());
         if let Some(admin) = self.observers.admin.take() {
             end(admin.addresses, now);
