@@ -24,6 +24,7 @@ mod pipelines;
 mod protocol;
 mod request_ids;
 mod rest;
+mod run;
 mod slow_readers;
 mod tower;
 
@@ -32,7 +33,7 @@ use std::convert::Infallible;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -48,12 +49,12 @@ use hyper::service::{Service, service_fn};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 use tokio::time::timeout;
 
 use self::gate::{gated, gated_hello};
+use self::run::run;
 use super::exchange::tower::tower_service;
 use super::server::Endpoint;
 use super::{
@@ -95,34 +96,6 @@ fn long_last_response() -> String {
 
 /// A timeout that a test lets pass.
 const SHORT: Duration = Duration::from_millis(30);
-
-/// Runs a test on the kind of runtime that workers have.
-fn run(test: impl Future<Output = ()>) {
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build_local(LocalOptions::default())
-        .expect("a runtime");
-    runtime.block_on(async {
-        let (mut test, mut left) = (pin!(test), Duration::from_secs(10));
-        let mut waited = waited_for_a_cpu();
-        while timeout(left, test.as_mut()).await.is_err() {
-            // What other processes took of the time does not count.
-            left = waited_for_a_cpu() - waited;
-            waited += left;
-            assert!(left > Duration::from_millis(100), "the test ends in time");
-        }
-    });
-}
-
-/// How long this thread has been ready to run while others had the CPU (the kernel's
-/// Documentation/scheduler/sched-stats).
-fn waited_for_a_cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let waited = stat.split_whitespace().nth(1).map(str::parse);
-    waited.map_or(Duration::ZERO, |waited| {
-        Duration::from_nanos(waited.expect("a number"))
-    })
-}
 
 /// What [`Host::start`] makes of an app.
 #[derive(Clone, Copy)]
