@@ -68,6 +68,7 @@ pub use exchange::piece::Piece;
 #[cfg(feature = "files")]
 pub(crate) use exchange::piece::{FILE_CHANGED, FilePart};
 pub use exchange::reply::reply;
+pub(crate) use exchange::rules::named_host;
 pub(crate) use exchange::service::Handler;
 #[cfg(feature = "tower")]
 pub use exchange::tower::{TowerFuture, TowerService, tower_service};

@@ -6,15 +6,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{HOST, LOCATION};
-use http::uri::Authority;
+use http::header::LOCATION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Empty;
 use hyper::service::service_fn;
 
 use crate::address::Address;
 use crate::config::ListenerUse;
-use crate::http::{Body, Handler, Server};
+use crate::http::{Body, Handler, Server, named_host};
 use crate::sys::listener;
 
 const HTTP: u16 = 80;
@@ -68,9 +67,7 @@ impl Redirect {
 
     /// `None` if the request names no host.
     fn place<B>(&self, request: &Request<B>) -> Option<HeaderValue> {
-        let field = request.headers().get(HOST);
-        let field = field.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-        let named = field.or_else(|| request.uri().authority().cloned())?;
+        let named = named_host(request.headers(), request.uri())?;
         let host = named.host();
         if host.is_empty() {
             return None;
@@ -99,6 +96,8 @@ impl Redirect {
 
 #[cfg(test)]
 mod tests {
+    use http::header::HOST;
+
     use super::*;
 
     fn redirect(from: &str, port: u16) -> Redirect {

@@ -18,8 +18,8 @@ mod tests;
 use std::fmt;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::uri::Scheme;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http::uri::{self, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use crate::http::exchange::rules::authority::Authority;
 use crate::http::options::Http;
@@ -150,6 +150,14 @@ pub(crate) fn settle_host<B>(request: &mut Request<B>) {
         let host = host.expect("an authority is visible ASCII");
         request.headers_mut().insert(HOST, host);
     }
+}
+
+/// The host that a request names: by `Host`, which [`settle_host`] has set, or by `:authority` of
+/// HTTP/2, which agrees with `Host` if there are both.
+pub(crate) fn named_host(headers: &HeaderMap, uri: &Uri) -> Option<uri::Authority> {
+    let field = headers.get(HOST);
+    let field = field.and_then(|host| uri::Authority::try_from(host.as_bytes()).ok());
+    field.or_else(|| uri.authority().cloned())
 }
 
 /// Whether the server itself reads this field of a request.
