@@ -160,6 +160,10 @@ pub enum Notice {
     /// The event loop of a worker stood still while work was waiting, and the master aborts the
     /// worker. See [`Prefork::hang_timeout`](crate::Prefork::hang_timeout).
     WorkerHung(WorkerInfo),
+    /// A worker was sent `SIGKILL`, and five seconds later the kernel has not ended its process: a
+    /// thread waits for a disk or a FUSE file (state D in ps(1)), or a debugger holds it. The
+    /// server goes on without it. [`Notice::WorkerExited`] follows if the kernel ends it.
+    WorkerStuck(WorkerInfo),
     /// A worker process has ended.
     #[non_exhaustive]
     WorkerExited {
@@ -462,6 +466,7 @@ impl Notice {
             Self::WorkerReady(_) => "worker_ready",
             Self::WorkerDraining(_) => "worker_draining",
             Self::WorkerHung(_) => "worker_hung",
+            Self::WorkerStuck(_) => "worker_stuck",
             Self::WorkerExited { .. } => "worker_exited",
             Self::Adopted { .. } => "adopted",
             Self::NotAdopted { .. } => "not_adopted",

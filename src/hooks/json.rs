@@ -38,7 +38,8 @@ fn fields(notice: &Notice) -> Value {
         Notice::WorkerSpawned(worker)
         | Notice::WorkerReady(worker)
         | Notice::WorkerDraining(worker)
-        | Notice::WorkerHung(worker) => identity(worker),
+        | Notice::WorkerHung(worker)
+        | Notice::WorkerStuck(worker) => identity(worker),
         Notice::WorkerExited {
             worker,
             status,

@@ -14,7 +14,7 @@ use crate::master::workers::outbox::{Message, SendFailed};
 use crate::master::workers::process::{EndRequest, Process};
 use crate::master::workers::spawn::Image;
 use crate::policy::Outcome;
-use crate::supervisor::{Abandoned, Action, Change, Event};
+use crate::supervisor::{Abandoned, Action, Change, ENDS_WITHIN, Event};
 
 impl Master {
     /// Carries out one action. The last one returns the outcome.
@@ -30,7 +30,7 @@ impl Master {
             Action::Kill(worker) => self.kill(worker),
             Action::Adopt { slot, by } => self.adopt(slot, by),
             Action::Release { slot, by } => self.send(by, Message::Release(slot)),
-            Action::CloseListeners => self.listeners.close(),
+            Action::CloseListeners => self.listeners.close(&self.workers.slots_of_killed()),
             Action::StartCanary {
                 worker,
                 slot,
@@ -86,7 +86,6 @@ impl Master {
                 process.end_request = EndRequest::Kill;
             }
             signal(process, Signal::SIGKILL);
-            self.workers.on_killed(worker);
             self.publish_status();
         }
     }
@@ -98,14 +97,7 @@ impl Master {
             let (slot, pid) = (process.slot, process.pid);
             tracing::error!(%slot, %pid, %error, "a worker broke the protocol and is killed");
             signal(process, Signal::SIGKILL);
-            self.workers.on_killed(worker);
         }
-    }
-
-    /// Whether the slot has a listener that no other slot has. If it has not, an adoption concerns
-    /// only its inbox, which is not worth a notice.
-    fn has_own_listeners(&self, slot: Slot) -> bool {
-        slot.0 < self.listeners.slots()
     }
 
     pub(super) fn send(&mut self, worker: WorkerId, message: Message) {
@@ -162,6 +154,7 @@ impl Master {
             Change::WorkerReady(worker, ..) => self.notify_of(worker, Notice::WorkerReady),
             Change::WorkerDraining(worker, ..) => self.notify_of(worker, Notice::WorkerDraining),
             Change::WorkerHung(worker, ..) => self.notify_of(worker, Notice::WorkerHung),
+            Change::WorkerStuck(worker, ..) => self.on_stuck(worker),
             Change::Draining => {
                 tracing::info!("draining");
                 self.send_to_all(Message::Stopping);
@@ -195,25 +188,17 @@ impl Master {
                     workers: workers.get(),
                 });
             }
-            Change::Adopted { slot, .. }
-            | Change::NotAdopted { slot, .. }
-            | Change::Released { slot, .. }
-                if !self.has_own_listeners(slot) => {}
             Change::Adopted { slot, by } => {
-                if let Some(by) = self.slot_of(by) {
-                    self.observers.notify(&Notice::Adopted { slot, by });
-                }
+                self.notify_of_adoption(slot, by, |slot, by| Notice::Adopted { slot, by });
             }
             Change::NotAdopted { slot, by } => {
-                if let Some(by) = self.slot_of(by) {
+                self.notify_of_adoption(slot, by, |slot, by| {
                     tracing::warn!(%slot, %by, "a worker cannot adopt a slot");
-                    self.observers.notify(&Notice::NotAdopted { slot, by });
-                }
+                    Notice::NotAdopted { slot, by }
+                });
             }
             Change::Released { slot, by } => {
-                if let Some(by) = self.slot_of(by) {
-                    self.observers.notify(&Notice::Released { slot, by });
-                }
+                self.notify_of_adoption(slot, by, |slot, by| Notice::Released { slot, by });
             }
             Change::BackingOff { slot, pause } => {
                 tracing::warn!(%slot, "the next spawn waits {pause:.1?}");
@@ -266,6 +251,18 @@ impl Master {
         }
     }
 
+    fn on_stuck(&mut self, worker: WorkerId) {
+        if let Some(Process { slot, pid, .. }) = self.workers.processes.get(&worker) {
+            tracing::error!(
+                %slot, %pid,
+                "a worker was sent SIGKILL {ENDS_WITHIN:?} ago, and the kernel has not ended it: \
+                 it may wait for a disk (state D in ps(1)), or a debugger may hold it. The server \
+                 goes on without it"
+            );
+        }
+        self.notify_of(worker, Notice::WorkerStuck);
+    }
+
     pub(super) fn on_hook_refused(&mut self, hook: &'static str, source: BoxError) {
         tracing::error!(hook, error = chain(&*source), "a hook refused");
         self.failures
@@ -274,11 +271,14 @@ impl Master {
         self.handle_event(Event::HookRefused);
     }
 
-    fn slot_of(&self, worker: WorkerId) -> Option<Slot> {
-        self.workers
-            .processes
-            .get(&worker)
-            .map(|process| process.slot)
+    /// If the slot has no listener that no other slot has, an adoption concerns only its inbox,
+    /// which is not worth a notice.
+    fn notify_of_adoption(&mut self, slot: Slot, by: WorkerId, notice: fn(Slot, Slot) -> Notice) {
+        if slot.0 < self.listeners.slots()
+            && let Some(by) = self.workers.processes.get(&by)
+        {
+            self.observers.notify(&notice(slot, by.slot));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! they outlive every worker.
 
 mod bound;
+mod close;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -19,11 +20,11 @@ use crate::id::Slot;
 use crate::master::check::check_distinct;
 use crate::master::init::inherited::{Inherited, ListenerScope, Name};
 use crate::master::listeners::bound::{Bound, SlotListeners};
+use crate::master::listeners::close::close;
 pub(super) use crate::master::listeners::watch::ListenerWatch;
 use crate::protocol::admin::AcceptQueue;
 use crate::protocol::inbox::Inbox;
 use crate::sys::apart::apart;
-use crate::sys::discard::discard;
 use crate::sys::fds;
 use crate::sys::listener::unix::{Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
@@ -42,6 +43,8 @@ pub(crate) struct Listeners {
     /// The slots whose own listeners defer although not all do.
     deferred: BTreeSet<Slot>,
     unix: Access,
+    /// TCP listeners that killed workers may still have when the server has ended.
+    held: Vec<OwnedFd>,
 }
 
 /// The listeners and inboxes on their way into the next image.
@@ -123,6 +126,7 @@ impl Listeners {
             backlog: config.backlog,
             defer_accept: config.defer_accept,
             deferred: BTreeSet::new(),
+            held: Vec::new(),
             unix: access(config),
         };
         listeners.for_each(Self::defer_one);
@@ -415,19 +419,6 @@ impl Listeners {
         self.bound.iter().filter_map(number).collect()
     }
 
-    /// Closes all listeners, and removes the files of Unix ones. The inboxes stay. A connection is
-    /// lost with the listener in which it waits for its first byte, so those that come now do not
-    /// wait.
-    pub(crate) fn close(&mut self) {
-        self.defer(|_| false);
-        self.bound.clear();
-    }
-
-    /// Closes the inboxes, when no worker is left.
-    pub(crate) fn close_inboxes(&mut self) {
-        close(std::mem::take(&mut self.inboxes));
-    }
-
     /// The listeners of the first slot, for a server without workers, what each is for, and the
     /// files of Unix listeners.
     pub(crate) fn into_first(self) -> (Vec<(OwnedFd, ListenerUse)>, Vec<UnixFile>) {
@@ -458,13 +449,6 @@ fn set_defer_accept(address: &Address, listener: &OwnedFd, deferred: bool) {
     let set = |it: BorrowedFd<'_>| listener::defer_accept(it, deferred).map(|()| 0);
     if let Err(error) = apart(listener, set) {
         tracing::warn!(%address, %error, "TCP_DEFER_ACCEPT stays as it was");
-    }
-}
-
-/// A worker of another user may have put a descriptor into an inbox whose close(2) blocks.
-fn close(inboxes: Vec<Inbox>) {
-    if inboxes.iter().any(Inbox::is_waited_in) {
-        discard(inboxes);
     }
 }
 

@@ -154,8 +154,11 @@ impl Master {
                 // process can have its pid.
                 self.recv_final_messages(worker);
                 let outcome = self.carry_out();
-                debug_assert_eq!(outcome, None, "a worker is left");
                 self.reap(worker);
+                // A worker that was stuck has ended, and nothing waited for it.
+                if let Some(outcome) = outcome {
+                    return self.finish(outcome);
+                }
             }
             self.run_due_tasks();
             // Before a notice says that the workers serve.
@@ -288,8 +291,7 @@ impl Master {
     }
 
     fn finish(&mut self, outcome: Outcome) -> Result<(), Error> {
-        self.listeners.close();
-        self.listeners.close_inboxes();
+        self.listeners.close_rest();
         let stats = self
             .workers
             .processes

@@ -16,8 +16,6 @@ enum Task {
     Listeners,
     /// Looks for workers that hang.
     Hangs,
-    /// Says which killed workers the kernel has not ended.
-    Unended,
     /// Looks at the loads of the workers.
     Balance,
     /// Tells the workers their siblings, after a pause.
@@ -38,14 +36,13 @@ enum Task {
 
 impl Master {
     /// When each task is due, in the order in which they are done; `None` if it is not.
-    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 12] {
+    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 11] {
         let at = |deadline| self.clock.monotonic_at(deadline);
         let admin = self.observers.admin.as_ref();
         [
             (Task::Watchdog, self.observers.init.next_report()),
             (Task::Listeners, self.listener_watch.paused_until()),
             (Task::Hangs, self.next_hang_check()),
-            (Task::Unended, self.workers.next_unended()),
             (Task::Balance, self.next_balance()),
             (Task::Siblings, self.next_telling()),
             (Task::TicketKeys, self.next_rotation(now)),
@@ -78,7 +75,6 @@ impl Master {
                 Task::Watchdog => self.observers.init.report_alive(now),
                 Task::Listeners => self.watch_listeners_again(),
                 Task::Hangs => self.check_hangs(now),
-                Task::Unended => self.workers.tell_unended(now),
                 Task::Balance => self.balance(now),
                 Task::Siblings => self.tell_siblings(),
                 Task::TicketKeys => self.rotate_ticket_keys(now),

@@ -305,7 +305,6 @@ pub(super) fn resume(
             count: state.supervisor.workers().get(),
             processes: state.processes,
             respawning: state.respawning,
-            killed: BTreeMap::new(),
             scoreboard,
         },
         supervisor: supervisor(state.supervisor, policy(&config, workers), epoch),

@@ -7,8 +7,7 @@ pub(super) mod outbox;
 pub(super) mod process;
 pub(super) mod spawn;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::unistd::Pid;
 
@@ -16,10 +15,7 @@ use crate::hooks::{WorkerExit, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::workers::process::Process;
 use crate::protocol::scoreboard::Scoreboard;
-use crate::sys::{clock, reap};
-
-/// The kernel ends a process that was sent SIGKILL within this time, unless something holds it.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
+use crate::sys::reap;
 
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -29,9 +25,6 @@ pub(super) struct Workers {
     pub(super) processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, WorkerExit)>,
-    /// Workers that were sent SIGKILL, and when the log is to say that they have not ended, on the
-    /// monotonic clock.
-    pub(super) killed: BTreeMap<WorkerId, Duration>,
     pub(super) scoreboard: Scoreboard,
 }
 
@@ -41,7 +34,6 @@ impl Workers {
             count,
             processes: BTreeMap::new(),
             respawning: BTreeMap::new(),
-            killed: BTreeMap::new(),
             scoreboard,
         }
     }
@@ -52,29 +44,11 @@ impl Workers {
         found.map(|(&worker, _)| worker)
     }
 
-    /// A worker was sent SIGKILL.
-    pub(super) fn on_killed(&mut self, worker: WorkerId) {
-        let told = clock::monotonic() + ENDS_WITHIN;
-        self.killed.entry(worker).or_insert(told);
-    }
-
-    pub(super) fn next_unended(&self) -> Option<Duration> {
-        self.killed.values().min().copied()
-    }
-
-    /// Says once of each killed worker that it has not ended.
-    pub(super) fn tell_unended(&mut self, now: Duration) {
-        for (worker, process) in &self.processes {
-            if self.killed.get(worker).is_some_and(|at| *at <= now) {
-                let (slot, pid) = (process.slot, process.pid);
-                tracing::error!(
-                    %slot, %pid,
-                    "a worker was sent SIGKILL {ENDS_WITHIN:?} ago, and the kernel has not ended \
-                     it: it may wait for a disk (state D in ps(1)), or a debugger may hold it"
-                );
-            }
-        }
-        self.killed.retain(|_, at| *at > now);
+    /// The slots with workers that the master has aborted or killed.
+    pub(super) fn slots_of_killed(&self) -> BTreeSet<Slot> {
+        let processes = self.processes.values();
+        let killed = processes.filter(|it| it.is_killed());
+        killed.map(|it| it.slot).collect()
     }
 
     /// A worker whose process has ended and was reaped by another thread, which waits for every

@@ -26,7 +26,7 @@ pub(crate) enum Action {
     /// Send SIGABRT, so that a core shows where the worker hung. Answered by `Exited`, or followed
     /// by `Kill`.
     Abort(WorkerId),
-    /// Send SIGKILL. Answered by `Exited`.
+    /// Send SIGKILL. Answered by `Exited`, if the kernel ends the process.
     Kill(WorkerId),
     /// Give the slot's listeners to a worker of another slot, which accepts from them until
     /// `Release`. Make the listeners first if the slot has none. Answered by `NotAdopted` if the
@@ -51,7 +51,7 @@ pub(crate) enum Action {
     ExecInPlace,
     /// Notify the observers.
     Notify(Change),
-    /// End the server. It is the last action; no worker is left.
+    /// End the server. It is the last action. No worker is left, but for stuck ones.
     Finish(Outcome),
 }
 
@@ -66,6 +66,8 @@ pub(crate) enum Change {
     WorkerDraining(WorkerId, Slot, Generation),
     /// The worker hung. It is aborted.
     WorkerHung(WorkerId, Slot, Generation),
+    /// The worker was killed, but the kernel does not end it. Nothing waits for it any more.
+    WorkerStuck(WorkerId, Slot, Generation),
     /// The server ends, and workers finish their open work.
     Draining,
     /// A reload began, or a reload that runs was given this newer generation as its target.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::drain::Idle;
 use crate::id::WorkerId;
-use crate::supervisor::worker::{Worker, WorkerState};
+use crate::supervisor::worker::Worker;
 use crate::supervisor::{Abandoned, Action, Change, Outcome, Phase, Stop, Supervisor, Urgency};
 
 /// A second `TERM` or `QUIT` within this time repeats the first one: timeout(1) and many other
@@ -133,16 +133,15 @@ impl Supervisor {
         let leaving = self.entries.iter_mut().flat_map(|entry| &mut entry.leaving);
         for worker in leaving.chain(&mut self.canary) {
             if !worker.is_killed() {
-                worker.state = WorkerState::Killed;
-                self.actions.push_back(Action::Kill(worker.id));
+                worker.kill(self.now, &mut self.actions);
             }
         }
     }
 
-    /// Finishes when no worker is left. The processes of killed workers must be gone too.
+    /// Finishes when no worker is left, but for those that the kernel does not end.
     pub(super) fn conclude_end(&mut self) {
         if let Phase::Draining { outcome, .. } = self.phase
-            && self.workers().next().is_none()
+            && self.workers().all(Worker::is_stuck)
         {
             self.phase = Phase::Finished;
             self.actions.push_back(Action::Finish(outcome));

@@ -24,6 +24,7 @@ mod ending;
 mod event;
 #[cfg(any(test, debug_assertions))]
 mod invariants;
+mod overdue;
 mod overview;
 mod policy;
 mod pre_stop;
@@ -49,13 +50,13 @@ pub(crate) use self::action::{Abandoned, Action, Change};
 pub(crate) use self::admin::{AdminAction, AdminEvent, AdminId, AdminKeeper};
 pub(crate) use self::event::{Asker, Event, Exit, Step};
 pub(crate) use self::overview::SlotOverview;
-pub(crate) use self::policy::Policy;
+pub(crate) use self::policy::{ENDS_WITHIN, Policy};
 pub(crate) use self::pre_stop::{Passage, Pause, PreStop};
 pub(crate) use self::snapshot::Snapshot;
 pub(crate) use self::time::Time;
 
 use self::crash::{CrashWindow, Jitter};
-use self::policy::{LEAVING_MAX, MAX_WORKERS};
+use self::policy::MAX_WORKERS;
 use self::slot::SlotEntry;
 use self::upgrade::PendingCommand;
 use self::worker::{Worker, WorkerState};
@@ -260,7 +261,7 @@ impl Supervisor {
     fn fill_vacant(&mut self) {
         for slot in self.wanted_slots() {
             let entry = self.entry(slot);
-            if entry.is_vacant() && entry.leaving.len() < LEAVING_MAX {
+            if entry.is_vacant() && entry.may_get_one_more() {
                 let worker = self.spawn(slot);
                 self.entry_mut(slot).hold(worker);
             }

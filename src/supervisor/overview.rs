@@ -77,7 +77,9 @@ fn in_public(worker: &Worker) -> (WorkerId, Public) {
         WorkerState::Starting { .. } => Public::Starting,
         WorkerState::Serving { .. } => Public::Serving,
         WorkerState::Draining { .. } => Public::Draining,
-        WorkerState::Aborted { .. } | WorkerState::Killed => Public::Ending,
+        WorkerState::Aborted { .. } | WorkerState::Killed { .. } | WorkerState::Stuck => {
+            Public::Ending
+        }
     };
     (worker.id, state)
 }

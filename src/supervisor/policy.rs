@@ -19,8 +19,12 @@ pub(crate) const DRAINING_MAX: usize = 4;
 
 /// How many workers may leave one slot at a time, killed ones among them. A killed process can stay
 /// for as long as the kernel holds it (an unreachable disk). With this many of them the slot spawns
-/// no worker until one is gone.
+/// no worker, and slot 0 no canary, until one is gone.
 pub(crate) const LEAVING_MAX: usize = 8;
+
+/// The kernel ends a process that was sent SIGKILL within this time, unless something holds it.
+/// Then the worker is stuck, and nothing waits for it any more.
+pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// After this time a worker that could not adopt a slot may be asked again. It was at its limit on
 /// descriptors, and connections end all the time.

@@ -7,7 +7,7 @@ use crate::id::{Slot, WorkerId};
 use crate::supervisor::crash::{Strikes, Verdict};
 use crate::supervisor::policy::{DRAINING_MAX, HASTY, LEAVING_MAX};
 use crate::supervisor::time::Time;
-use crate::supervisor::worker::{Recycle, Worker, WorkerState};
+use crate::supervisor::worker::{Worker, WorkerState};
 use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervisor, Urgency};
 
 /// A slot, and the workers in it.
@@ -17,10 +17,11 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | Starting | Serving, notify | crash, whatever the code | Killed |
 /// | Serving | ignore | code 0: respawn, (4); else crash | (has none) |
 /// | Aborted, still the holder | ignore | crash | Killed |
-/// | Killed, still the holder | ignore | crash | (has none) |
+/// | Killed, still the holder | ignore | crash | leaves, Stuck, crash |
 /// | Draining | ignore | forget | Killed |
 /// | Aborted, leaving | ignore | forget | Killed |
-/// | Killed, leaving | ignore | forget | (has none) |
+/// | Killed, leaving | ignore | forget | Stuck |
+/// | Stuck, always leaving | ignore | forget | (has none) |
 /// | Starting, successor | Serving, the holder drains | the holder stays, (1, 3) | Killed, (1, 3) |
 /// | Starting, alone, (2) | Serving, notify | the slot rests, (1) | Killed, the slot rests, (1) |
 /// | slot in Backoff | (no worker) | (no worker) | Spawn |
@@ -39,15 +40,15 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | Killed, still the holder | ignore | ignore | leaves, stays Killed | leaves, stays Killed |
 /// | Draining | ignore | ignore | no change | Killed |
 /// | Aborted, leaving | ignore | ignore | no change | Killed |
-/// | Killed, leaving | ignore | ignore | no change | no change |
+/// | Killed or Stuck, leaving | ignore | ignore | no change | no change |
 /// | slot in Backoff | (no worker) | (no worker) | Vacant, no Spawn | Vacant, no Spawn |
 ///
 /// *Crash:* the supervisor notes the time. Beyond the limit the server ends; else the slot respawns
 /// at once or after `Backoff`. The reserved exit code ends the server too, with its own outcome. A
 /// worker that was killed while it held its slot (it hung, it was not ready in time) counts as one
-/// crash, when its process is gone. Until then no other worker starts in its place. `SpawnFailed`
-/// is no crash if all workers were ready once and another one serves: the slot rests, and the
-/// shortage may be over then.
+/// crash, when its process is gone or it is stuck. Until then no other worker starts in its place.
+/// `SpawnFailed` is no crash if all workers were ready once and another one serves: the slot rests,
+/// and the shortage may be over then.
 ///
 /// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired,
 /// and a wanted slot has a worker that serves) or from the end of the server. In the first two
@@ -56,7 +57,7 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct SlotEntry {
     pub(super) holder: Holder,
-    /// Workers that were asked to leave, oldest first. Each is Draining, Aborted or Killed.
+    /// Workers that were asked to leave, oldest first. Each is Draining, Aborted, Killed or Stuck.
     pub(super) leaving: Vec<Worker>,
     /// The worker of another slot that attends to this slot's listeners.
     pub(super) adopter: Option<WorkerId>,
@@ -220,65 +221,8 @@ impl Supervisor {
         self.actions.push_back(Action::Abort(id));
     }
 
-    /// Acts on those deadlines of the slot that have passed.
-    pub(super) fn slot_overdue(&mut self, slot: Slot) {
-        let now = self.now;
-        for worker in &mut self.entries[usize::from(slot.0)].leaving {
-            if worker.deadline().is_some_and(|deadline| deadline <= now) {
-                worker.state = WorkerState::Killed;
-                self.actions.push_back(Action::Kill(worker.id));
-            }
-        }
-        let failed_adopters = &mut self.entries[usize::from(slot.0)].failed_adopters;
-        if failed_adopters.again().is_some_and(|again| again <= now) {
-            *failed_adopters = FailedAdopters::None;
-        }
-        let overdue = |worker: &Worker| worker.deadline().is_some_and(|deadline| deadline <= now);
-        if let Some(worker) = self.entries[usize::from(slot.0)].holder_mut()
-            && worker.is_aborted_or_killed()
-            && overdue(worker)
-        {
-            worker.state = WorkerState::Killed;
-            self.actions.push_back(Action::Kill(worker.id));
-        }
-        match &self.entry(slot).holder {
-            Holder::Backoff { until } if *until <= now => {
-                self.entry_mut(slot).holder = Holder::Vacant;
-            }
-            Holder::Held(worker) if worker.pauses_until().is_some_and(|until| until <= now) => {
-                self.set_recycle(slot, Recycle::Due);
-            }
-            Holder::Held(worker) if overdue(worker) => self.holder_overdue(slot),
-            Holder::Replacing { new, .. } if overdue(new) => {
-                let new = self.entry_mut(slot).take_successor();
-                let fails_alone = !self.is_reload_of(&new);
-                self.abandon_reload_of(&new, Abandoned::NotReadyInTime);
-                self.kill(slot, new);
-                if fails_alone {
-                    self.replacement_failed(slot);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn holder_overdue(&mut self, slot: Slot) {
-        let Some(mut worker) = self.entry_mut(slot).take_holder() else {
-            return;
-        };
-        if self.is_reload_of(&worker) {
-            self.rest(slot);
-            self.abandon_reload_of(&worker, Abandoned::NotReadyInTime);
-            self.kill(slot, worker);
-        } else {
-            self.actions.push_back(Action::Kill(worker.id));
-            worker.state = WorkerState::Killed;
-            self.entry_mut(slot).hold(worker);
-        }
-    }
-
     /// Counts a crash in `slot`. If the slot is vacant, it rests.
-    fn crashed(&mut self, slot: Slot) {
+    pub(super) fn crashed(&mut self, slot: Slot) {
         let entry = self.entry_mut(slot);
         if entry.first_start == FirstStart::Pending {
             entry.first_start = FirstStart::Failed;
@@ -298,7 +242,7 @@ impl Supervisor {
     }
 
     /// Adds a strike. A vacant slot stays vacant for as long as its strikes demand.
-    fn rest(&mut self, slot: Slot) {
+    pub(super) fn rest(&mut self, slot: Slot) {
         if slot.0 >= self.workers.get() {
             // A retired slot gets no other worker.
             return;
@@ -362,12 +306,6 @@ impl Supervisor {
         self.notify(Change::WorkerDraining(worker.id, slot, worker.generation));
     }
 
-    fn kill(&mut self, slot: Slot, mut worker: Worker) {
-        self.actions.push_back(Action::Kill(worker.id));
-        worker.state = WorkerState::Killed;
-        self.entry_mut(slot).leaving.push(worker);
-    }
-
     fn locate(&self, id: WorkerId) -> Option<(Slot, SlotRole)> {
         self.slots()
             .find_map(|slot| Some((slot, self.entry(slot).role_of(id)?)))
@@ -410,7 +348,12 @@ impl SlotEntry {
     /// Whether few enough workers leave the slot for its holder to be replaced.
     pub(super) fn may_replace(&self) -> bool {
         let draining = self.leaving.iter().filter(|worker| worker.is_draining());
-        draining.count() < DRAINING_MAX && self.leaving.len() < LEAVING_MAX
+        draining.count() < DRAINING_MAX && self.may_get_one_more()
+    }
+
+    /// Whether few enough workers leave the slot for another one to start in it.
+    pub(super) fn may_get_one_more(&self) -> bool {
+        self.leaving.len() < LEAVING_MAX
     }
 
     pub(super) fn is_vacant(&self) -> bool {
@@ -443,7 +386,7 @@ impl SlotEntry {
     }
 
     /// Takes the holder out. If there is a successor, it holds the slot from then on.
-    fn take_holder(&mut self) -> Option<Worker> {
+    pub(super) fn take_holder(&mut self) -> Option<Worker> {
         match std::mem::take(&mut self.holder) {
             Holder::Held(worker) => Some(worker),
             Holder::Replacing { old, new } => {

@@ -152,8 +152,9 @@ record!(enum WorkerState {
     0 = Starting { deadline },
     1 = Serving { since },
     2 = Draining { deadline },
-    3 = Killed,
+    3 = Killed { deadline },
     4 = Aborted { deadline },
+    5 = Stuck,
 });
 
 record!(enum FailedAdopters { 0 = None, 1 = Until { workers, again } });

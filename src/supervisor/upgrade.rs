@@ -48,7 +48,8 @@ impl Supervisor {
         if self.phase != Phase::Serving || self.is_replacing() {
             return;
         }
-        let may_begin = |&command: &_| command == PendingCommand::Reload || self.canary.is_none();
+        let has_place = self.canary.is_none() && self.entry(CANARY_SLOT).may_get_one_more();
+        let may_begin = |&command: &_| command == PendingCommand::Reload || has_place;
         let next = self.pending.iter().position(may_begin);
         match next.map(|next| self.pending.remove(next)) {
             Some(PendingCommand::Reload) => self.begin_reload(),
@@ -90,18 +91,6 @@ impl Supervisor {
         self.abandon_upgrade(why);
     }
 
-    pub(super) fn canary_overdue(&mut self) {
-        let now = self.now;
-        let Some(canary) = &mut self.canary else {
-            return;
-        };
-        if canary.deadline().is_some_and(|deadline| deadline <= now) {
-            self.actions.push_back(Action::Kill(canary.id));
-            canary.state = WorkerState::Killed;
-            self.abandon_upgrade(Abandoned::NotReadyInTime);
-        }
-    }
-
     /// Drains a canary that is ready, because this image goes on.
     pub(super) fn give_up_canary(&mut self, why: Abandoned) {
         if self.phase == Phase::Upgrading {
@@ -119,7 +108,7 @@ impl Supervisor {
         }
     }
 
-    fn abandon_upgrade(&mut self, why: Abandoned) {
+    pub(super) fn abandon_upgrade(&mut self, why: Abandoned) {
         if self.phase == Phase::Upgrading {
             self.phase = Phase::Serving;
             // The master must not become an image whose canary has failed.

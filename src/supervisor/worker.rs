@@ -1,9 +1,12 @@
 //! What the supervisor knows of a worker.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::id::{Generation, WorkerId};
+use crate::id::{Generation, Slot, WorkerId};
+use crate::supervisor::policy::ENDS_WITHIN;
 use crate::supervisor::time::Time;
+use crate::supervisor::{Action, Change};
 
 /// A worker, from its `Spawn` until its `Exited`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,8 +40,11 @@ pub(super) enum WorkerState {
     Draining { deadline: Time },
     /// It hung, and was sent SIGABRT so that it leaves a core. It is killed at `deadline`.
     Aborted { deadline: Time },
-    /// Killed. There is no deadline, because there is no stronger signal.
-    Killed,
+    /// Killed. It must be gone by `deadline`.
+    Killed { deadline: Time },
+    /// Killed, but the kernel does not end it. There is no stronger signal, so nothing waits for it
+    /// any more.
+    Stuck,
 }
 
 impl Worker {
@@ -56,14 +62,21 @@ impl Worker {
 
     /// Whether it was sent SIGABRT or SIGKILL.
     pub(super) fn is_aborted_or_killed(&self) -> bool {
-        matches!(
-            self.state,
-            WorkerState::Aborted { .. } | WorkerState::Killed
-        )
+        matches!(self.state, WorkerState::Aborted { .. }) || self.is_killed()
     }
 
     pub(super) fn is_killed(&self) -> bool {
-        self.state == WorkerState::Killed
+        matches!(self.state, WorkerState::Killed { .. }) || self.is_stuck()
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.state == WorkerState::Stuck
+    }
+
+    pub(super) fn kill(&mut self, now: Time, actions: &mut VecDeque<Action>) {
+        let deadline = now + ENDS_WITHIN;
+        self.state = WorkerState::Killed { deadline };
+        actions.push_back(Action::Kill(self.id));
     }
 
     /// How long it has served; `None` if it does not serve.
@@ -86,8 +99,24 @@ impl Worker {
         match self.state {
             WorkerState::Starting { deadline }
             | WorkerState::Draining { deadline }
-            | WorkerState::Aborted { deadline } => Some(deadline),
-            WorkerState::Serving { .. } | WorkerState::Killed => None,
+            | WorkerState::Aborted { deadline }
+            | WorkerState::Killed { deadline } => Some(deadline),
+            WorkerState::Serving { .. } | WorkerState::Stuck => None,
         }
+    }
+
+    /// What its deadline means when it passes.
+    pub(super) fn overdue(&mut self, slot: Slot, now: Time, actions: &mut VecDeque<Action>) {
+        if self.is_killed() {
+            self.state = WorkerState::Stuck;
+            let stuck = Change::WorkerStuck(self.id, slot, self.generation);
+            actions.push_back(Action::Notify(stuck));
+        } else {
+            self.kill(now, actions);
+        }
+    }
+
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= now)
     }
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
-use std::io::{BufRead, BufReader};
 use std::pin::Pin;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -42,7 +40,6 @@ tests! {
     a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash,
     a_worker_that_cannot_be_started_does_not_count_as_a_crash,
     a_server_that_can_start_no_worker_says_which_call_fails,
-    a_killed_worker_that_the_kernel_does_not_end_is_named,
 }
 
 fn queued_connections_survive_the_crash_of_their_worker() {
@@ -307,45 +304,6 @@ fn a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash() {
         assert!(pause >= most / 2 && pause <= most, "{pause} of {most} ms");
     }
     server.stop();
-}
-
-/// The kernel keeps a process that another one traces until the tracer has seen its end, so to the
-/// master it looks as one that waits for a disk.
-fn a_killed_worker_that_the_kernel_does_not_end_is_named() {
-    const SCRIPT: &str = "
-import ctypes, sys
-PTRACE_SEIZE = 0x4206
-print(ctypes.CDLL(None).ptrace(PTRACE_SEIZE, int(sys.argv[1]), 0, 0), flush=True)
-sys.stdin.read()
-";
-    let mut server = Server::start(&["--workers", "1", "--drain-timeout", "1s"]);
-    let pid = pid_of(&server.wait("worker_ready"));
-    server.address();
-    let mut python = Command::new("python3");
-    python.args(["-c", SCRIPT, &pid.to_string()]);
-    let Ok(mut tracer) = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
-        println!("not tested: it needs python3");
-        return;
-    };
-    let mut seized = String::new();
-    let output = tracer.stdout.take().expect("a pipe");
-    BufReader::new(output)
-        .read_line(&mut seized)
-        .expect("python3");
-    if seized != "0\n" {
-        println!("not tested: ptrace(2) is not allowed");
-        return;
-    }
-    server.signal(Signal::SIGTERM);
-    let told = format!("pid={pid}");
-    until(|| {
-        let log = server.log();
-        let mut lines = log.lines();
-        lines.any(|line| line.contains("the kernel has not ended it") && line.contains(&told))
-    });
-    drop(tracer.stdin.take());
-    tracer.wait().expect("it ends");
-    server.end_well();
 }
 
 fn a_server_that_can_start_no_worker_says_which_call_fails() {

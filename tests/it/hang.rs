@@ -1,6 +1,8 @@
 //! Hung workers, and workers that only look hung.
 
+use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::client::{Client, Response, get_unix};
@@ -15,6 +17,7 @@ tests! {
     a_hung_worker_is_found_by_a_queue_that_others_share,
     a_hung_worker_is_found_by_its_open_connections,
     a_stopped_worker_counts_as_hung_only_when_work_waits,
+    a_server_goes_on_and_ends_without_workers_that_the_kernel_does_not_end,
 }
 
 /// The worker that responded.
@@ -163,5 +166,35 @@ fn a_stopped_worker_counts_as_hung_only_when_work_waits() {
     assert_eq!(exited["status"], "signal 9");
     for client in &mut clients {
         assert_ne!(pid_in(&client.response()), idle);
+    }
+}
+
+/// A process that was killed does not end for its parent while a debugger holds it.
+fn a_server_goes_on_and_ends_without_workers_that_the_kernel_does_not_end() {
+    let hold = |worker| ptrace::seize(worker, ptrace::Options::empty());
+    let arguments = "--respond hi --workers 1 --hang-timeout 1s --drain-timeout 100ms";
+    let mut server = Server::start(&words(arguments));
+    let hung = pid_of(&server.wait("worker_ready"));
+    if hold(hung).is_err() {
+        println!("not tested: ptrace(2) is not allowed");
+        return;
+    }
+    kill(hung, Signal::SIGSTOP).expect("it lives");
+    let mut client = Client::connect(server.address());
+    client.ask("/");
+    assert_eq!(pid_of(&server.wait("worker_stuck")), hung);
+    let next = pid_of(&server.wait("worker_ready"));
+    assert_eq!(client.response().body, "hi");
+    hold(next).expect("as before");
+    let ended = server.stop();
+    assert_eq!(ended.count("worker_stuck"), 1, "{}", ended.log);
+    assert_eq!(ended.count("worker_exited"), 0, "{}", ended.log);
+    for pid in [hung, next].map(|worker| format!("pid={worker}")) {
+        let named =
+            |line: &str| line.contains("the kernel has not ended it") && line.contains(&pid);
+        assert!(ended.log.lines().any(named), "{}", ended.log);
+    }
+    for worker in [hung, next] {
+        waitpid(worker, None).expect("it is held");
     }
 }

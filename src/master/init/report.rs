@@ -91,6 +91,7 @@ impl Report {
             }
             Notice::WorkerSpawned(_)
             | Notice::WorkerHung(_)
+            | Notice::WorkerStuck(_)
             | Notice::Adopted { .. }
             | Notice::NotAdopted { .. }
             | Notice::Released { .. }

@@ -1,6 +1,6 @@
 //! One address and its listeners.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -263,6 +263,18 @@ impl SlotListeners {
         match self {
             Self::PerSlot(listeners) => listeners.get(usize::from(slot.0)),
             Self::Shared { listener, .. } => Some(listener),
+        }
+    }
+
+    pub(super) fn into_those_of(self, slots: &BTreeSet<Slot>) -> Vec<OwnedFd> {
+        match self {
+            Self::PerSlot(listeners) => {
+                let own = (0..).map(Slot).zip(listeners);
+                let own = own.filter(|(slot, _)| slots.contains(slot));
+                own.map(|(_, listener)| listener).collect()
+            }
+            Self::Shared { .. } if slots.is_empty() => Vec::new(),
+            Self::Shared { listener, .. } => vec![listener],
         }
     }
 

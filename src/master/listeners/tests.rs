@@ -230,13 +230,30 @@ fn a_slot_may_defer_alone_until_the_end_or_the_next_image() {
     assert_eq!(deferred(), [false, false]);
     listeners.defer(|_| true);
     assert_eq!(deferred(), [true, true]);
-    listeners.close();
+    listeners.close(&BTreeSet::new());
     assert_eq!(deferred(), [false, false]);
     config.listeners = crate::config::Listeners::Shared;
     let opened = Listeners::open(&config, two, Inherited::default());
     let mut shared = opened.expect("free ports");
     shared.defer(|_| true);
     assert!(!shared.all().any(listener::is_deferred));
+}
+
+#[test]
+fn what_a_killed_worker_has_is_closed_when_the_server_has_ended() {
+    let mut listeners = two_slots();
+    let Address::Tcp(address) = listeners.addresses()[0] else {
+        panic!("a TCP address")
+    };
+    let of_worker = listeners.of(Slot(0))[0].try_clone_to_owned();
+    let of_worker = of_worker.expect("a free descriptor");
+    listeners.close(&[Slot(0)].into());
+    std::net::TcpStream::connect(address).expect("what the worker has listens");
+    listeners.close_rest();
+    let next = listener::tcp(address, Reuse::First, 8).expect("the address is free");
+    std::net::TcpStream::connect(address).expect("it listens");
+    assert_eq!(listener::queued(&next).expect("TCP"), 1);
+    assert!(listener::is_shut_down(&of_worker));
 }
 
 fn two_slots() -> Listeners {

@@ -53,7 +53,6 @@ impl Master {
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
-        self.workers.killed.remove(&worker);
         process.close_channel();
         // A worker that was killed has sent nothing, but its page says how many were open.
         let cut = process.cut().unwrap_or_else(|| process.stats.connections());

@@ -121,6 +121,11 @@ impl Process {
         self.end_request == EndRequest::None
     }
 
+    /// Whether the master has sent it a signal that ends it.
+    pub(crate) fn is_killed(&self) -> bool {
+        matches!(self.end_request, EndRequest::Abort | EndRequest::Kill)
+    }
+
     pub(crate) fn info(&self) -> WorkerInfo {
         let pid = self.pid.as_raw().unsigned_abs();
         WorkerInfo {

@@ -143,7 +143,7 @@ fn comes_to_rest<M: Machine>(world: &mut Watched<M>, now: Time) -> Result<(), Br
         let next = world.watch.live().find_map(|(id, seen)| match seen.life {
             Life::Starting => Some(Event::Ready(id)),
             Life::Serving => None,
-            Life::Draining | Life::Killed | Life::KilledLeaving => {
+            Life::Draining | Life::Killed | Life::KilledLeaving | Life::Stuck => {
                 Some(Event::Exited(id, Exit::Clean))
             }
         });
@@ -209,7 +209,7 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
                 ]);
                 events.push(Event::Leaving(id));
             }
-            Life::Draining | Life::Killed | Life::KilledLeaving => {
+            Life::Draining | Life::Killed | Life::KilledLeaving | Life::Stuck => {
                 events.extend([Event::Ready(id), Event::Hung(id), Event::Leaving(id)]);
             }
         }

@@ -38,6 +38,8 @@ pub(super) struct Watch {
     drained_twice: BTreeSet<WorkerId>,
     /// Until when workers that were aborted may take to end.
     aborted: BTreeMap<WorkerId, Time>,
+    /// Until when the kernel may take to end workers that were killed.
+    dying: BTreeMap<WorkerId, Time>,
     newest_worker: WorkerId,
     /// The reload that the latest event has abandoned.
     given_up: Option<Generation>,
@@ -84,6 +86,8 @@ pub(super) enum Life {
     Killed,
     /// Killed while it drained, or at the end of the server.
     KilledLeaving,
+    /// The kernel does not end it.
+    Stuck,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,6 +115,7 @@ impl Watch {
             leaving: BTreeSet::new(),
             drained_twice: BTreeSet::new(),
             aborted: BTreeMap::new(),
+            dying: BTreeMap::new(),
             newest_worker: WorkerId(0),
             given_up: None,
             crashes: 0,
@@ -133,6 +138,10 @@ impl Watch {
 
     pub(super) fn is_ending(&self) -> bool {
         self.end >= End::Draining
+    }
+
+    fn only_stuck_are_left(&self) -> bool {
+        self.live().all(|(_, seen)| seen.life == Life::Stuck)
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -237,7 +246,10 @@ impl Watch {
                 self.aborted.insert(id, self.now + self.policy.abort_grace);
                 Ok(())
             }
-            Action::Kill(id) => self.killed(id),
+            Action::Kill(id) => {
+                self.dying.insert(id, self.now + ENDS_WITHIN);
+                self.killed(id)
+            }
             Action::Adopt { slot, by } => self.asked_to_adopt(slot, by),
             Action::Release { slot, by } => rule(self.adopters.remove(&slot) == Some(by), || {
                 format!("slot {slot} released by {by}, who had not adopted it")
@@ -262,20 +274,22 @@ impl Watch {
                 })
             }
             Action::Notify(change) => self.notified(change),
-            Action::Finish(outcome) => {
-                rule(self.end == End::ListenersClosed, || {
-                    "finished without an end".into()
-                })?;
-                rule(self.seen.is_empty(), || {
-                    format!("finished before {:?}", self.seen)
-                })?;
-                self.end = End::Finished(match outcome {
-                    Outcome::Drained | Outcome::Stopped => OutcomeKind::Asked,
-                    _ => OutcomeKind::OfItself,
-                });
-                Ok(())
-            }
+            Action::Finish(outcome) => self.finished(outcome),
         }
+    }
+
+    fn finished(&mut self, outcome: Outcome) -> Result<(), Breach> {
+        rule(self.end == End::ListenersClosed, || {
+            "finished without an end".into()
+        })?;
+        rule(self.only_stuck_are_left(), || {
+            format!("finished before {:?}", self.seen)
+        })?;
+        self.end = End::Finished(match outcome {
+            Outcome::Drained | Outcome::Stopped => OutcomeKind::Asked,
+            _ => OutcomeKind::OfItself,
+        });
+        Ok(())
     }
 
     fn may_spawn(&self, slot: Slot, generation: Generation) -> Result<(), Breach> {
@@ -289,7 +303,7 @@ impl Watch {
             let beside = match seen.life {
                 Life::Starting | Life::Killed => false,
                 Life::Serving => seen.generation < generation || self.recycle.contains(&id),
-                Life::Draining | Life::KilledLeaving => true,
+                Life::Draining | Life::KilledLeaving | Life::Stuck => true,
             };
             rule(beside, || {
                 format!("spawned in slot {slot} beside worker {id}")
@@ -347,7 +361,7 @@ impl Watch {
                     format!("worker {id} was asked a third time to drain")
                 });
             }
-            Life::Killed | Life::KilledLeaving => false,
+            Life::Killed | Life::KilledLeaving | Life::Stuck => false,
         };
         rule(may || retired || canary || self.is_ending(), || {
             format!("worker {id} drained in slot {slot}, which has no other ready")
@@ -385,7 +399,7 @@ impl Watch {
             Life::Starting => (overdue || hastened, Life::Killed),
             Life::Serving => (self.hung.contains(&id) || hastened, Life::Killed),
             Life::Draining => (overdue || hastened, Life::KilledLeaving),
-            Life::Killed | Life::KilledLeaving => (false, Life::Killed),
+            Life::Killed | Life::KilledLeaving | Life::Stuck => (false, Life::Killed),
         };
         rule(may, || {
             format!("worker {id} killed while {:?} without need", seen.life)
@@ -418,10 +432,25 @@ impl Watch {
                 rule(pause <= most, || format!("slot {slot} rests for {pause:?}"))?;
                 self.resting.insert(slot, self.now + pause);
             }
+            Change::WorkerStuck(id, ..) => {
+                let due = self.dying.remove(&id);
+                rule(due.is_some_and(|due| due <= self.now), || {
+                    format!("worker {id} does not count as stuck yet")
+                })?;
+                self.is_stuck(id);
+            }
             Change::ReloadAbandoned { generation, .. } => self.given_up = Some(generation),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Nothing waits for it any more, and it is no canary any more.
+    fn is_stuck(&mut self, id: WorkerId) {
+        if let Some(seen) = self.seen.get_mut(&id) {
+            self.crashes += u32::from(seen.life == Life::Killed);
+            (seen.life, seen.role) = (Life::Stuck, Role::Slot);
+        }
     }
 
     fn slot_workers(&self, slot: Slot) -> impl Iterator<Item = (WorkerId, &Seen)> {
@@ -436,7 +465,7 @@ impl Watch {
                 let leave: Duration = self.policy.drain_timeout + self.policy.kill_grace;
                 Some(seen.since + leave)
             }
-            Life::Serving | Life::Killed | Life::KilledLeaving => None,
+            Life::Serving | Life::Killed | Life::KilledLeaving | Life::Stuck => None,
         }
     }
 }

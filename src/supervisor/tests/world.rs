@@ -229,7 +229,7 @@ impl<M: Machine> World<M> {
             match life {
                 Life::Starting => self.plan(seconds(1), Event::Ready(id)),
                 Life::Serving => {}
-                Life::Draining | Life::Killed | Life::KilledLeaving => {
+                Life::Draining | Life::Killed | Life::KilledLeaving | Life::Stuck => {
                     self.plan(seconds(1), Event::Exited(id, Exit::Clean));
                 }
             }
@@ -248,8 +248,8 @@ impl<M: Machine> World<M> {
                     self.plan(after, Event::Exited(worker, Exit::Crash));
                 }
                 Action::Kill(worker) => {
-                    // Rarely the kernel takes long.
-                    let most = if self.chance.percent() < 2 {
+                    // Sometimes the kernel takes long.
+                    let most = if self.chance.percent() < 10 {
                         20_000
                     } else {
                         20

@@ -162,7 +162,7 @@ fn a_hung_worker_that_does_not_end_is_killed() {
     let mut world = World::serving(1);
     world.at(5).hung(1).expect([abort(1)]);
     world.at(6).expect([kill(1)]);
-    world.at(60).expect([]);
+    world.at(10).expect([]);
     world.exited(1, Exit::Crash).expect([spawn(2, 0, 1)]);
 }
 
@@ -182,7 +182,7 @@ fn stop_now_does_not_wait_for_the_core_of_a_hung_worker() {
     world
         .event(Event::Stop(Stop::Now))
         .expect([kill(1), Action::CloseListeners]);
-    world.at(60).expect([]);
+    world.at(9).expect([]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod recycle;
 mod reload;
 mod resize;
 mod start;
+mod stuck;
 mod upgrade;
 
 use std::num::NonZeroU16;

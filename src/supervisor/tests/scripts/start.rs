@@ -45,7 +45,7 @@ fn many_slots_that_all_fail_end_as_never_ready_even_at_the_crash_limit() {
     for worker in 1..=11 {
         world.exited(worker, Exit::Crash);
     }
-    world.at(60).forget();
+    world.at(32).forget();
     let live: Vec<_> = world.watched.watch.live().map(|(id, _)| id.0).collect();
     for worker in live {
         world.exited(worker, Exit::Crash);

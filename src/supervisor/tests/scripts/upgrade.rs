@@ -1,6 +1,6 @@
 use super::*;
 
-fn canary(worker: u64, generation: u32) -> Action {
+pub(super) fn canary(worker: u64, generation: u32) -> Action {
     let generation = Generation(generation);
     Action::StartCanary {
         worker: WorkerId(worker),

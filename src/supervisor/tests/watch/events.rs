@@ -102,6 +102,7 @@ impl Watch {
         self.leaving.remove(&id);
         self.drained_twice.remove(&id);
         self.aborted.remove(&id);
+        self.dying.remove(&id);
         if exit != Exit::Clean || seen.life != Life::Serving {
             self.crashes += 1;
         }

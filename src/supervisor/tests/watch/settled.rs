@@ -20,7 +20,7 @@ impl Watch {
             rule(self.end >= End::ListenersClosed, || {
                 "listeners are kept".into()
             })?;
-            let done = !self.seen.is_empty() || self.is_finished();
+            let done = !self.only_stuck_are_left() || self.is_finished();
             rule(done, || "no worker is left and it has not finished".into())?;
         } else {
             rule(self.end == End::No, || "the end was not begun".into())?;
@@ -33,7 +33,8 @@ impl Watch {
             .filter_map(|(_, seen)| self.deadline(seen))
             .chain(resting)
             .chain(self.failed_adopters.values().map(|&(_, again)| again))
-            .chain(self.aborted.values().copied());
+            .chain(self.aborted.values().copied())
+            .chain(self.dying.values().copied());
         let least = all.min();
         rule(next_deadline == least, || {
             format!("waits for {next_deadline:?}, not {least:?}")
@@ -49,7 +50,7 @@ impl Watch {
                 let runs = |seen: &Seen| match seen.life {
                     Life::Starting => true,
                     Life::Serving => self.is_served(),
-                    Life::Draining | Life::Killed | Life::KilledLeaving => false,
+                    Life::Draining | Life::Killed | Life::KilledLeaving | Life::Stuck => false,
                 };
                 let runs = self.slot_workers(slot).any(|(_, seen)| runs(seen));
                 rule(!runs, || format!("slot {slot} is retired and held"))?;
