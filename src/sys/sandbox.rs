@@ -4,9 +4,8 @@
 //! so a worker accepts from its listeners and reads its inbox as without a sandbox. All threads and
 //! programs that the calling thread starts later are restricted as it is, and none can undo that.
 
+use std::fmt::Display;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, PathBeneath, RestrictSelfAttr, Ruleset,
@@ -95,8 +94,14 @@ pub(crate) fn enter(sandbox: &Sandbox) -> io::Result<()> {
         .and_then(Ruleset::create)
         .map_err(refused)?;
     for (path, access) in &sandbox.paths {
-        let rule = PathBeneath::new(open(path)?, rights(*access));
-        ruleset = ruleset.add_rule(rule).map_err(refused)?;
+        let unusable = |error: &dyn Display| {
+            let path = path.display();
+            let why = format!("the sandbox allows {path}, which cannot be opened: {error}");
+            io::Error::other(why)
+        };
+        let opened = fds::open_path(path, OFlag::empty()).map_err(|error| unusable(&error))?;
+        let rule = PathBeneath::new(opened, rights(*access));
+        ruleset = ruleset.add_rule(rule).map_err(|error| unusable(&error))?;
     }
     let ruleset = ruleset.all_threads(true).map_err(refused)?;
     ruleset.restrict_self().map_err(refused)?;
@@ -129,16 +134,6 @@ fn rights(access: Access) -> BitFlags<AccessFs> {
         Access::Append => make_bitflags!(AccessFs::{WriteFile | MakeReg}),
         Access::Execute => make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute}),
     }
-}
-
-fn open(path: &Path) -> io::Result<OwnedFd> {
-    fds::open_path(path, OFlag::empty()).map_err(|error| {
-        let why = format!(
-            "the sandbox allows {}, which cannot be opened: {error}",
-            path.display()
-        );
-        io::Error::new(error.kind(), why)
-    })
 }
 
 fn refused(error: RulesetError) -> io::Error {
