@@ -37,6 +37,10 @@ fn the_error_for_a_bad_value_names_its_source() {
         "{of_variable}"
     );
     assert!(!of_variable.contains("--drain-timeout"), "{of_variable}");
+    let mut of_file = on_a_free_port();
+    let of_file = refused(of_file.env("PREFORK_CONFIG", "/no-such-file"));
+    let told = "PREFORK_CONFIG=/no-such-file: No such file";
+    assert!(of_file.contains(told), "{of_file}");
     for variable in ["soon", "1s", ""] {
         let of_option = said(variable, &["--drain-timeout", "later"]);
         assert!(

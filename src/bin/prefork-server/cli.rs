@@ -244,11 +244,8 @@ impl Options {
         let given = variables::given(&command, &args);
         let command = variables::without_other_sources(command, given.as_ref());
         let refuse = |reason: String| command.clone().error(ErrorKind::ValueValidation, reason);
-        let path = given
-            .as_ref()
-            .and_then(|given| given.get_raw("config")?.next());
-        let file = path.map(|path| ConfigFile::of_this_process(path.into()));
-        let file = file.transpose().map_err(refuse)?;
+        let file = given.as_ref().map(ConfigFile::of_this_process);
+        let file = file.transpose().map_err(refuse)?.flatten();
         let (mut of_file, mut all) = (Vec::new(), args[..args.len().min(1)].to_vec());
         if let (Some(file), Some(given)) = (&file, &given) {
             for (id, argument) in file.arguments(&command, given).map_err(refuse)? {

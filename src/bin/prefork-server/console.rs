@@ -260,8 +260,7 @@ impl Hooks for Console {
         };
         let now = file.now();
         if now != self.tried {
-            let path = file.path.display();
-            return Err(format!("--config {path}: it was changed while the upgrade ran").into());
+            return Err(file.told("it was changed while the upgrade ran").into());
         }
         Ok(now.iter().map(|content| of_next_image(content)).collect())
     }

@@ -103,7 +103,7 @@ mod tests {
 
     fn file(respond: &str) -> ConfigFile {
         let content = format!("respond = \"{respond}\"");
-        ConfigFile::parse("a.toml".into(), &content, Source::File).unwrap()
+        ConfigFile::parse("a.toml".into(), String::new(), &content, Source::File).unwrap()
     }
 
     /// The text that a worker of each generation responds with.

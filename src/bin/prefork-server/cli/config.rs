@@ -7,7 +7,6 @@
 //! when a worker crashes. A reload reads the file again.
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -100,6 +99,8 @@ pub(crate) enum PrintFormat {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
+    /// What errors call it: the option or the variable, and the path.
+    name: String,
     values: Table,
     source: Source,
 }
@@ -129,29 +130,50 @@ fn tried() -> Option<String> {
 }
 
 impl ConfigFile {
-    /// The file that the command line names, or what was read of it before: by the master of this
-    /// worker, or by the image before this one.
-    pub(super) fn of_this_process(path: PathBuf) -> Result<Self, String> {
+    /// The file that `given`, the command line and the environment, names.
+    pub(super) fn of_this_process(given: &ArgMatches) -> Result<Option<Self>, String> {
+        let mut paths = given.get_raw("config").into_iter().flatten();
+        let Some(path) = paths.next().map(PathBuf::from) else {
+            return Ok(None);
+        };
+        let name = match given.value_source("config") {
+            Some(ValueSource::EnvVariable) => format!("PREFORK_CONFIG={}", path.display()),
+            _ => format!("--config {}", path.display()),
+        };
+        let file = Self::inherited_or_read(path, name.clone());
+        file.map(Some).map_err(|why| format!("{name}: {why}"))
+    }
+
+    /// What was read of the file before, by the master of this worker or by the image before this
+    /// one, or what it has now.
+    fn inherited_or_read(path: PathBuf, name: String) -> Result<Self, String> {
         let inherited = match role() {
             Role::Master => tried().map(|content| (content, Source::File)),
             _ => (std::env::var(CONTENT).ok()).map(|content| (content, Source::Master)),
         };
         let (content, source) = match inherited {
             Some(inherited) => inherited,
-            None => read(&path).map_err(|error| told(&path, error))?,
+            None => read(&path)?,
         };
         // The master gives the content to every worker but a canary.
         if source == Source::Pipe && role() == Role::Worker {
-            let why = "it came through a pipe and cannot be read again: a restart reads it";
-            return Err(told(&path, why));
+            return Err(
+                "it came through a pipe and cannot be read again: a restart reads it".into(),
+            );
         }
-        Self::parse(path, &content, source)
+        Self::parse(path, name, &content, source)
     }
 
-    pub(crate) fn parse(path: PathBuf, content: &str, source: Source) -> Result<Self, String> {
+    pub(crate) fn parse(
+        path: PathBuf,
+        name: String,
+        content: &str,
+        source: Source,
+    ) -> Result<Self, String> {
         match content.parse() {
             Ok(values) => Ok(Self {
                 path,
+                name,
                 values,
                 source,
             }),
@@ -159,9 +181,14 @@ impl ConfigFile {
                 // The other lines show the place in the file.
                 let place = error.to_string();
                 let place = place.lines().next().unwrap_or_default();
-                Err(told(&path, format_args!("{place}: {}", error.message())))
+                Err(format!("{place}: {}", error.message()))
             }
         }
+    }
+
+    /// Why something cannot be done with it.
+    pub(crate) fn told(&self, why: &str) -> String {
+        format!("{}: {why}", self.name)
     }
 
     /// Whether it can be read again.
@@ -173,7 +200,7 @@ impl ConfigFile {
     /// a master that serves must not wait.
     pub(crate) fn check_is_still_file(&self) -> Result<(), String> {
         match std::fs::metadata(&self.path) {
-            Ok(now) if !now.is_file() => Err(told(&self.path, "it is not a file any more")),
+            Ok(now) if !now.is_file() => Err(self.told("it is not a file any more")),
             _ => Ok(()),
         }
     }
@@ -250,10 +277,6 @@ impl ConfigFile {
         }
         Ok(arguments)
     }
-}
-
-fn told(path: &Path, error: impl Display) -> String {
-    format!("--config {}: {error}", path.display())
 }
 
 fn read(path: &Path) -> Result<(String, Source), String> {

@@ -298,7 +298,10 @@ fn a_file_that_is_too_long_or_not_utf8_is_refused() {
 
 #[test]
 fn workers_of_a_reload_get_what_can_change() {
-    let read = |content: &str| ConfigFile::parse("a.toml".into(), content, Source::File).unwrap();
+    let read = |content: &str| {
+        let (path, name) = ("a.toml".into(), String::new());
+        ConfigFile::parse(path, name, content, Source::File).unwrap()
+    };
     let old = read("workers = 2\nuser = \"www\"\nrespond = \"a\"");
     let new = read("workers = 3\nrespond = \"b\"\nadmin = \"off\"\ndelay = 1");
     let (merged, kept) = new.for_workers_after(&old);
