@@ -41,6 +41,7 @@ fn bad_settings_exit_2_and_name_the_flag() {
             "the verb status must come before all options",
         ),
         (&["help"], "no directory help: did you mean --help?"),
+        (&["check"], "no directory check: did you mean --check?"),
         (&["relod"], "did you mean the verb reload?"),
         (
             &[":8080"],

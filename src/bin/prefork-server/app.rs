@@ -19,7 +19,7 @@ use prefork_server::{Address, Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, LoggedBody, Record};
 use crate::cli::admin::browsable;
-use crate::cli::{Admin, FileOptions, LogFormat, LogTarget, Options, Serve, Serving};
+use crate::cli::{Admin, FileOptions, LogFormat, LogTarget, Options, Serve, Serving, is_option};
 use crate::site::{Immediate, ResponseBody, Welcome, plain, unreadable};
 use crate::verbs::{is_verb, similar_verb};
 
@@ -63,8 +63,8 @@ enum Content {
 
 /// What is probably meant by a `DIR` that does not exist. `None` if nothing else is known.
 fn meant_by(name: &str) -> Option<String> {
-    if name == "help" {
-        return Some("did you mean --help?".into());
+    if is_option(name) {
+        return Some(format!("did you mean --{name}?"));
     }
     if is_verb(name) {
         return Some(format!("the verb {name} must come before all options"));

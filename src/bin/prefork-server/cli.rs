@@ -308,6 +308,15 @@ impl Options {
     }
 }
 
+/// Whether there is a long option with this name.
+pub(crate) fn is_option(name: &str) -> bool {
+    let mut command = Options::command();
+    // It adds --help and --version.
+    command.build();
+    let mut options = command.get_arguments();
+    options.any(|option| option.get_long() == Some(name))
+}
+
 /// Makes what begins with `-` a value of the option before it, if that option can have no such
 /// value: `--delay -5s` has a bad value, not an unknown option. A path or a text may begin with
 /// `-`, so `--pid-file --echo` stays an option without its value.
