@@ -334,6 +334,10 @@ fn texts(option: &Arg, value: &Value) -> Result<Vec<String>, String> {
         Value::Boolean(true) if is_flag => Ok(vec![String::new()]),
         Value::Boolean(false) if is_flag => Ok(Vec::new()),
         _ if is_flag => Err("it is true or false".into()),
+        // It would mean the default: admin = [] a socket, listen = [] port 8080.
+        Value::Array(values) if values.is_empty() => {
+            Err("the list is empty: give a value, or leave the key out".into())
+        }
         Value::Array(values) if is_repeatable(option) => values.iter().map(text).collect(),
         value => Ok(vec![text(value)?]),
     }

@@ -216,6 +216,10 @@ fn an_error_names_the_key_and_the_file() {
             "unix-mode in PATH: a mode is a text, such as \"660\"",
         ),
         ("workers = [1, 2]", "workers in PATH: [1, 2] is no text"),
+        (
+            "workers = 2\nadmin = []",
+            "admin in PATH: the list is empty: give a value, or leave the key out",
+        ),
         ("echo = 1", "echo in PATH: it is true or false"),
         (
             "config = \"b\"",
