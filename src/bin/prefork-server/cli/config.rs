@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
 use prefork_server::{Role, role};
+use toml::de::DeTable;
 use toml::{Table, Value};
 
 use super::variables;
@@ -170,7 +171,7 @@ impl ConfigFile {
         content: &str,
         source: Source,
     ) -> Result<Self, String> {
-        match content.parse() {
+        match values(content) {
             Ok(values) => Ok(Self {
                 path,
                 name,
@@ -277,6 +278,21 @@ impl ConfigFile {
         }
         Ok(arguments)
     }
+}
+
+/// The values in the file. A number that [`Value`] cannot hold becomes a text, so that the error
+/// says what the option takes.
+fn values(content: &str) -> Result<Table, toml::de::Error> {
+    content.parse().or_else(|error: toml::de::Error| {
+        // Such a number is the only fault that the parser finds after the syntax.
+        let number = error.span().filter(|_| DeTable::parse(content).is_ok());
+        let Some((start, end)) = number.map(|it| (it.start, it.end)) else {
+            return Err(error);
+        };
+        let (before, after) = (&content[..start], &content[end..]);
+        let number = content[start..end].replace('_', "");
+        values(&format!("{before}\"{number}\"{after}")).map_err(|_| error)
+    })
 }
 
 fn read(path: &Path) -> Result<(String, Source), String> {

@@ -206,6 +206,18 @@ fn an_error_names_the_key_and_the_file() {
             "workers = \"many\"",
             "'workers in PATH': it must be a number",
         ),
+        (
+            "admin = [\"off\"]\nlisten = [1, 9223372036854775808, 1e999]",
+            "'9223372036854775808' for 'listen in PATH': ",
+        ),
+        (
+            "max-warm = 0xFFFF_FFFF_FFFF_FFFF",
+            "'0xFFFFFFFFFFFFFFFF' for 'max-warm in PATH'",
+        ),
+        (
+            "max-warm = 99_999_999_999_999_999_999 # more",
+            "'99999999999999999999' for 'max-warm in PATH': it is too large",
+        ),
         ("workers = true", "workers in PATH: true is no text"),
         (
             "delay = 0.5",
