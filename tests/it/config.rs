@@ -24,6 +24,7 @@ use crate::upgrade::Installed;
 tests! {
     a_reload_reads_the_file_again_and_says_what_cannot_change,
     a_file_with_an_error_abandons_the_reload_and_stops_no_worker,
+    a_file_that_was_emptied_abandons_the_reload_and_the_upgrade,
     a_file_that_no_worker_can_serve_changes_nothing,
     a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it,
     a_file_that_has_become_a_fifo_abandons_the_reload,
@@ -76,6 +77,33 @@ fn a_reload_reads_the_file_again_and_says_what_cannot_change() {
 fn a_file_with_an_error_abandons_the_reload_and_stops_no_worker() {
     let why = "server.toml: no such option: did you mean respond?";
     changes_nothing("rspond = \"black\"", why);
+}
+
+fn a_file_that_was_emptied_abandons_the_reload_and_the_upgrade() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let mut server = start(&file);
+    let address = server.address();
+    for content in ["", "# The head of the file, before the options\n"] {
+        fs::write(&file, content).expect("it is ours");
+        server.signal(Signal::SIGHUP);
+        let of_reload = server.wait("reload_abandoned")["why"].to_string();
+        let of_upgrade = server.upgrade_in_vain();
+        for why in [of_reload, of_upgrade] {
+            assert!(
+                why.contains("server.toml: it has no options any more"),
+                "{why}"
+            );
+        }
+        assert_eq!(get(address, "/").body, "green");
+    }
+    // Without options from the start it may stay so.
+    let mut without = binary();
+    without
+        .args(["--listen", "127.0.0.1:0", "--config"])
+        .arg(&file);
+    let mut server = Server::spawn(without.args(["--announce-fd", "1"]));
+    server.address();
+    server.reload();
 }
 
 fn a_file_that_no_worker_can_serve_changes_nothing() {

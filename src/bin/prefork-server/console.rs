@@ -15,7 +15,7 @@ use prefork_server::{
 };
 
 use crate::app::{Setup, SharedLog};
-use crate::cli::config::{CONTENT, ConfigFile, TRIED, of_next_image};
+use crate::cli::config::{CONTENT, ConfigFile, EMPTIED, HAD_OPTIONS, TRIED, of_next_image};
 use crate::cli::{Logs, Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
@@ -223,9 +223,12 @@ impl Hooks for Console {
             command.env(PURGE_DELAY, "0");
         }
         command.env_remove(TRIED);
-        if let Some(file) = self.contents.give(generation) {
-            command.env(CONTENT, file.content());
-        }
+        let had_options = self.contents.first().is_some_and(ConfigFile::has_options);
+        match self.contents.give(generation) {
+            Some(file) => command.env(CONTENT, file.content()),
+            None if had_options => command.env(HAD_OPTIONS, "1"),
+            None => command,
+        };
         Ok(())
     }
 
@@ -240,6 +243,9 @@ impl Hooks for Console {
         let Some(new) = options.file else {
             return Ok(());
         };
+        if old.has_options() && !new.has_options() {
+            return Err(old.told(EMPTIED).into());
+        }
         let (new, kept) = new.for_workers_after(old);
         for option in kept {
             let when = when_changed(&option);

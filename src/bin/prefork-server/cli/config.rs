@@ -27,6 +27,13 @@ pub(crate) const CONTENT: &str = "PREFORK_SERVER_CONFIG";
 /// becomes, after the pid of both.
 pub(crate) const TRIED: &str = "PREFORK_SERVER_CONFIG_TRIED";
 
+/// The variable by which a master tells a canary that its own file has options.
+pub(crate) const HAD_OPTIONS: &str = "PREFORK_SERVER_CONFIG_HAD_OPTIONS";
+
+/// Why a file without options is refused if it had some. Many programs empty a file before they
+/// write it, and the defaults would listen and serve otherwise.
+pub(crate) const EMPTIED: &str = "it has no options any more; only a restart takes the defaults";
+
 /// A variable of a process cannot be longer than twice this (execve(2)).
 const BYTES_MAX: u64 = 64 << 10;
 
@@ -162,7 +169,11 @@ impl ConfigFile {
                 "it came through a pipe and cannot be read again: a restart reads it".into(),
             );
         }
-        Self::parse(path, name, &content, source)
+        let file = Self::parse(path, name, &content, source)?;
+        match std::env::var_os(HAD_OPTIONS).is_some() && !file.has_options() {
+            true => Err(EMPTIED.into()),
+            false => Ok(file),
+        }
     }
 
     pub(crate) fn parse(
@@ -204,6 +215,10 @@ impl ConfigFile {
             Ok(now) if !now.is_file() => Err(self.told("it is not a file any more")),
             _ => Ok(()),
         }
+    }
+
+    pub(crate) fn has_options(&self) -> bool {
+        !self.values.is_empty()
     }
 
     /// What a new master would read now; `None` if it would fail or wait.
