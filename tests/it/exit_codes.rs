@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::process::Command;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use prefork_server::{Exit, Prefork, Response, handler};
+use socket2::{Domain, Socket, Type};
 
 use crate::apps;
 use crate::client::get;
@@ -115,8 +116,13 @@ fn crashes_beyond_the_limit_exit_with_4() {
 }
 
 fn an_address_that_is_taken_exits_with_5() {
-    // If this fails, another program has it.
-    let _taken = TcpListener::bind("127.0.0.1:8080");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
+    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    taken.set_reuse_address(true).expect("an option");
+    // The same test may run twice on this machine; each has a listener until its own end.
+    taken.set_reuse_port(true).expect("an option");
+    // If this fails, another program has the address.
+    let _ = taken.bind(&address.into()).and_then(|()| taken.listen(1));
     let ended = Server::spawn(&mut readme()).end();
     let error = io::Error::from(Errno::EADDRINUSE);
     let why = format!("cannot listen on 127.0.0.1:8080: {error}");
