@@ -276,9 +276,13 @@ fn handle() -> Result<(), Error> {
     })
 }
 
+/// For workers that are never ready. Every other worker is ready long before, and a test that waits
+/// for the timeout waits for longer than this.
+const READY_TIMEOUT: Duration = CEILING.checked_div(4).expect("4 is not 0");
+
 /// The file `whim` beside the program tells an upgrade's canary what to do.
 fn fickle() -> Result<(), Error> {
-    let server = server().ready_timeout(Duration::from_secs(1));
+    let server = server().ready_timeout(READY_TIMEOUT);
     server.serve(async |worker: Worker| {
         let program = std::env::current_exe()?;
         let whim = fs::read_to_string(program.with_file_name("whim")).unwrap_or_default();
@@ -298,7 +302,7 @@ fn sour() -> Result<(), Error> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
-    let server = server().ready_timeout(Duration::from_secs(1)).hooks(Told);
+    let server = server().ready_timeout(READY_TIMEOUT).hooks(Told);
     server.serve(async |worker: Worker| match worker.generation() {
         Generation(2) => Err("the milk is sour".into()),
         Generation(3) => std::future::pending().await,

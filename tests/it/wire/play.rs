@@ -11,14 +11,11 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use super::server::Server;
 use super::{Case, End};
 use crate::frameworks::Kind;
-
-/// The limit of the wait for a response or an end. A case that passes does not reach it.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::support::CEILING;
 
 /// More failures than this in one group have one cause.
 const FAILURES_MAX: usize = 5;
@@ -117,7 +114,7 @@ fn places(bytes: &[u8]) -> BTreeSet<usize> {
 fn exchange(server: &Server, bytes: &[u8], cuts: &[usize], end: End) -> Vec<String> {
     let stream = UnixStream::connect(server.path()).expect("the server accepts");
     stream
-        .set_read_timeout(Some(PATIENCE))
+        .set_read_timeout(Some(CEILING))
         .expect("a sane timeout");
     let mut at = 0;
     for &cut in cuts {
