@@ -135,13 +135,14 @@ fn decode([a, b, c, d, e, f, g, h]: [u8; 8]) -> io::Result<u32> {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::net::TcpListener;
-    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
     use std::ptr::null_mut;
 
     use nix::fcntl::{FcntlArg, fcntl};
-    use nix::unistd::read;
+    use nix::unistd::{dup, read};
 
     use super::*;
+    use crate::sys::listener::adopt;
 
     /// A multiple of the size of a page.
     const PAGE: usize = 64 << 10;
@@ -239,5 +240,19 @@ pub(crate) mod tests {
         let error = result.expect_err("the lock is held");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(listen().expect("it is free again"), 0);
+    }
+
+    #[test]
+    fn a_listener_that_is_inherited_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        // A copy has no FD_CLOEXEC, as a descriptor that was inherited.
+        let copy = dup(&listener).expect("a descriptor").into_raw_fd();
+        let Some(result) = while_locked(&listener, || adopt(copy)) else {
+            println!("not tested: it needs userfaultfd(2), and root");
+            return;
+        };
+        let error = result.expect_err("the lock is held");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        adopt(copy).expect("it is free again");
     }
 }

@@ -169,12 +169,18 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
     // is not open, the calls fail with EBADF, and this returns an error.
     let listener = unsafe { BorrowedFd::borrow_raw(fd) };
     check_handed_in(listener)?;
-    let address = check(listener)?;
     let socket = SockRef::from(&listener);
-    socket.set_nonblocking(true)?;
-    if let Address::Tcp(_) = address {
-        socket.set_tcp_nodelay(true)?;
+    check(listener)?;
+    if matches!(socket.domain()?, Domain::IPV4 | Domain::IPV6) {
+        // Fails if another process holds the lock, for which the next call would wait.
+        let set = |it: BorrowedFd<'_>| SockRef::from(&it).set_tcp_nodelay(true);
+        apart(listener, |it| set(it).map(|()| 0))?;
     }
+    let address = address(listener).map_err(|error| match error.kind() {
+        io::ErrorKind::Unsupported => refuse("it is bound to neither TCP nor a path"),
+        _ => error,
+    })?;
+    socket.set_nonblocking(true)?;
     Ok((address, fds::adopt(fd)?))
 }
 
@@ -198,22 +204,19 @@ fn check_handed_in(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Returns the address of a listening stream socket, else an error.
-fn check(listener: BorrowedFd<'_>) -> io::Result<Address> {
+/// Fails if it is no listening stream socket.
+fn check(listener: BorrowedFd<'_>) -> io::Result<()> {
     match getsockopt(&listener, sockopt::SockType) {
         Ok(SockType::Stream) => {}
         Ok(_) => return Err(refuse("it is not a stream socket (SOCK_STREAM)")),
         Err(error) => return Err(error.into()),
     }
-    if !getsockopt(&listener, sockopt::AcceptConn)? {
-        return Err(refuse(
+    match getsockopt(&listener, sockopt::AcceptConn)? {
+        true => Ok(()),
+        false => Err(refuse(
             "it does not listen (SO_ACCEPTCONN); the unit needs ListenStream= and Accept=no",
-        ));
+        )),
     }
-    address(listener).map_err(|error| match error.kind() {
-        io::ErrorKind::Unsupported => refuse("it is bound to neither TCP nor a path"),
-        _ => error,
-    })
 }
 
 /// The address that a listener is bound to (getsockname(2)).
