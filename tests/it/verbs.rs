@@ -400,6 +400,9 @@ fn a_port_is_read_only() {
     let (code, _, why) = ask("stop");
     assert_eq!(code, Some(3), "{why}");
     assert!(why.contains("POST on a Unix address"), "{why}");
+    let any = told(&output(binary().args(["stop", "--admin", "127.0.0.1:0"])));
+    assert_eq!(any.0, Some(2), "{}", any.2);
+    assert!(any.2.contains("it needs the port that"), "{}", any.2);
 }
 
 fn events_follow_the_server_to_its_end() {

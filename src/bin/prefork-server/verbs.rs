@@ -132,7 +132,7 @@ enum LogVerb {
 #[derive(Clone, Debug, Args)]
 struct Server {
     /// Admin address of the server [default: PREFORK_ADMIN, or the only server of this user]
-    #[arg(long, value_name = "ADDR", value_parser = value::address)]
+    #[arg(long, value_name = "ADDR", value_parser = find::address)]
     admin: Option<Address>,
 
     /// File with the process id of the server

@@ -11,7 +11,17 @@ use serde_json::Value;
 
 use super::Failure;
 use crate::cli::admin::{admin, has_listener};
-use crate::cli::{Admin, is_running, runtime_directory, sockets};
+use crate::cli::{Admin, is_running, runtime_directory, sockets, value};
+
+/// An address to connect to.
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    match value::address(text)? {
+        Address::Tcp(address) if address.port() == 0 => {
+            Err("it needs the port that the server has; the server's log names it".into())
+        }
+        address => Ok(address),
+    }
+}
 
 /// The server whose process id is in this file.
 pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
