@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::address::Address;
+pub(crate) use crate::one_line::chain;
 
 /// Any error that the code of a user may return. `?` converts every error type to it.
 ///
@@ -168,18 +169,6 @@ pub(crate) fn with_limit(error: io::Error) -> io::Error {
         _ => return error,
     };
     io::Error::new(io::ErrorKind::QuotaExceeded, limit)
-}
-
-/// An error and its causes on one line.
-pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }
 
 /// What a panic says.

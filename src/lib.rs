@@ -171,11 +171,12 @@
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  control              the client of an admin address
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error exit handle hooks id named policy | codec drain pool proxy |
-//!          keyring moved secret stats status
+//! floor 0  address config error exit handle hooks id named one_line policy | codec drain pool |
+//!          proxy keyring moved secret stats status
 //! ```
 //!
 //! `policy` has the words that users and the supervisor share, `named` the names of option values.
+//! `one_line` makes errors fit for a terminal; the binary has its source too.
 //! `codec` turns values into bytes and back, for messages between processes and for the state that
 //! a master leaves to its next image. `stats` is what one worker counts; `protocol` has the
 //! scoreboard, with a page for each worker. `keyring` has the keys of TLS session tickets;
@@ -296,6 +297,7 @@ mod keyring;
 mod master;
 mod moved;
 mod named;
+mod one_line;
 mod policy;
 mod pool;
 mod prefork;

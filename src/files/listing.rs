@@ -11,6 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde_json::{Value, json};
 
 use super::accept::quality;
+use crate::one_line::is_harmful;
 
 /// A directory with more entries is shown in part.
 pub(super) const ENTRIES_MAX: usize = 10_000;
@@ -257,20 +258,11 @@ fn shown(name: &[u8]) -> String {
             '<' => shown.push_str("&lt;"),
             '>' => shown.push_str("&gt;"),
             '"' => shown.push_str("&quot;"),
-            letter if letter.is_control() || is_direction(letter) => {
-                shown.push(char::REPLACEMENT_CHARACTER);
-            }
+            letter if is_harmful(letter) => shown.push(char::REPLACEMENT_CHARACTER),
             letter => shown.push(letter),
         }
     }
     shown
-}
-
-/// Whether the character changes the direction of the text around it (UAX #9).
-fn is_direction(letter: char) -> bool {
-    let single = ['\u{61c}', '\u{200e}', '\u{200f}'];
-    let ranges = ['\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
-    single.contains(&letter) || ranges.iter().any(|range| range.contains(&letter))
 }
 
 fn readable(bytes: u64) -> String {
@@ -389,11 +381,7 @@ mod tests {
                 let count = |page: &str| page.matches(mark).count();
                 assert_eq!(count(&page), count(&empty), "{page}");
             }
-            assert!(
-                !page
-                    .chars()
-                    .any(|it| is_direction(it) || (it.is_control() && it != '\n'))
-            );
+            assert!(!page.chars().any(|it| is_harmful(it) && it != '\n'));
             let link = names(&page)[0];
             let decoded: Vec<u8> = percent_encoding::percent_decode_str(link).collect();
             assert_eq!(decoded, bytes);

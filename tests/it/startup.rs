@@ -15,6 +15,7 @@ use crate::upgrade::Installed;
 
 tests! {
     bad_settings_exit_2_and_name_the_flag,
+    what_would_change_a_terminal_is_escaped_in_each_message,
     a_taken_port_exits_5_although_it_could_be_shared,
     a_limit_on_descriptors_that_is_too_low_is_named,
     notices_go_to_any_descriptor_that_the_master_has,
@@ -25,6 +26,49 @@ tests! {
     workers_need_no_resolver,
     workers_have_no_huge_pages,
     a_master_as_pid_1_reaps_orphans,
+}
+
+fn what_would_change_a_terminal_is_escaped_in_each_message() {
+    // Not in a variable: it cannot have a NUL.
+    let evil = "/no\u{1b}[31m\u{7}\u{9b}\u{202e}/x";
+    let shown = r"/no\u001b[31m\u0007\u009b\u202e/x";
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("server.toml");
+    let file = file.to_str().expect("text");
+    let long = format!("--{evil}");
+    let quoted = r#"pid-file = "/no\u001B[31m\u0007\u009b\u202e/x\u0000""#;
+    std::fs::write(file, quoted).expect("a new name");
+    for arguments in [
+        &[evil][..],
+        &["--check", evil],
+        &["--workers", evil],
+        &["--listen", evil],
+        &["--tls-ciphers", evil],
+        &["--header", evil],
+        &["--admin", evil],
+        &["--user", evil],
+        &["--pid-file", evil],
+        &["--access-log", evil, "--check"],
+        &["--config", evil],
+        &["--config", file],
+        &[&long],
+        &["status", &long],
+        &["status", "--admin", evil],
+        &["status", "--pid-file", evil],
+    ] {
+        let mut command = binary();
+        let ended = output(command.args(arguments));
+        let said = String::from_utf8(ended.stderr).expect("text");
+        assert!(said.contains(shown), "{arguments:?}: {said}");
+        let is_raw = |it: char| it != '\n' && (it.is_control() || it == '\u{202e}');
+        assert!(!said.contains(is_raw), "{arguments:?}: {said:?}");
+    }
+    let mut command = binary();
+    command.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+    let mut server = Server::spawn(command.env(format!("PREFORK_{evil}"), "1"));
+    server.address();
+    let log = server.log();
+    assert!(log.contains(r"\u202e/x") && !log.contains(evil), "{log:?}");
 }
 
 fn bad_settings_exit_2_and_name_the_flag() {

@@ -30,6 +30,8 @@ pub(crate) use self::serving::{Serve, Serving};
 use self::value::HangTimeout;
 pub(crate) use self::value::{LogTarget, SandboxMode, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
+use crate::console::escaped;
+use crate::one_line::{escape, is_harmful};
 
 /// What `--log-level` takes.
 const LOG_LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
@@ -230,7 +232,7 @@ impl Options {
     /// The options of this process. An error names the flag, the variable, or the key in the file.
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
         let port = std::env::var_os("PORT");
-        Self::parse_from_args(std::env::args_os(), port)
+        Self::parse_from_args(std::env::args_os(), port).map_err(escaped)
     }
 
     fn parse_from_args(
@@ -243,7 +245,10 @@ impl Options {
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
         let given = variables::given(&command, &args);
         let command = variables::without_other_sources(command, given.as_ref());
-        let refuse = |reason: String| command.clone().error(ErrorKind::ValueValidation, reason);
+        let refuse = |reason: String| {
+            let reason = escape(&reason, is_harmful);
+            command.clone().error(ErrorKind::ValueValidation, reason)
+        };
         let file = given.as_ref().map(ConfigFile::of_this_process);
         let file = file.transpose().map_err(refuse)?.flatten();
         let (mut of_file, mut all) = (Vec::new(), args[..args.len().min(1)].to_vec());

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::panic;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use nix::errno::Errno;
 use prefork_server::{
     Address, BoxError, Generation, Hooks, Notice, Prefork, Role, Slot, WorkerCommand, WorkerInfo,
@@ -20,6 +21,7 @@ use crate::cli::{Logs, Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
 use crate::log::{LINES, Stderr, open};
+use crate::one_line::{chain, escape, is_harmful};
 
 /// Starts the log. It goes to standard error, because standard output may be the access log or the
 /// announce stream.
@@ -72,18 +74,6 @@ pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// An error and its causes.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
-}
-
 /// Reports to the master why this worker cannot understand its options.
 pub(crate) fn refuse_in_worker(error: &clap::Error) -> ExitCode {
     let why = reason(error);
@@ -101,6 +91,22 @@ fn reason(error: &clap::Error) -> String {
     let text = text.trim_start_matches("error: ");
     let what = text.lines().take_while(|line| !line.is_empty());
     what.map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// An error of clap with the values of the user as they can be shown.
+pub(crate) fn escaped(mut error: clap::Error) -> clap::Error {
+    let escape = |text: &String| escape(text, is_harmful);
+    let context = error.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(text) => Some((kind, text.clone(), escape(text))),
+        _ => None,
+    });
+    let context: Vec<_> = context.filter(|(_, text, shown)| text != shown).collect();
+    for (kind, _, shown) in context {
+        error.insert(kind, ContextValue::String(shown));
+        // It has the value too, with the colors of the terminal.
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }
 
 /// Prints to standard output.
@@ -179,7 +185,10 @@ fn what(options: &Options) -> String {
         Serve::Welcome => "a welcome page; give a directory to serve its files".to_owned(),
         Serve::Respond(_) => "a fixed text".to_owned(),
         Serve::Echo => "each request's own body".to_owned(),
-        Serve::Files(directory) => format!("the files under {}", directory.display()),
+        Serve::Files(directory) => {
+            let directory = directory.display().to_string();
+            format!("the files under {}", escape(&directory, is_harmful))
+        }
     }
 }
 
@@ -371,7 +380,7 @@ fn url(address: &Address, scheme: Scheme) -> String {
         (Some(url), Scheme::Http) => url,
         #[cfg(feature = "tls")]
         (Some(url), Scheme::Https) => url.replacen("http:", "https:", 1),
-        (None, _) => address.to_string(),
+        (None, _) => escape(&address.to_string(), is_harmful),
     }
 }
 

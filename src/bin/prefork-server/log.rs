@@ -25,6 +25,7 @@ pub(crate) mod line;
 
 use self::line::Lines;
 use crate::cli::LogFormat;
+use crate::one_line::{escape, is_harmful};
 
 /// `PIPE_BUF` of pipe(7): a pipe takes a write of up to this much as a whole or not at all.
 const WRITE_BYTES: usize = 4096;
@@ -136,6 +137,11 @@ impl<F: AsFd> Log<F> {
     }
 
     fn line(&self, line: &[u8]) {
+        // tracing-subscriber colors with the escape character, and escapes it in what it is given.
+        let is_own = |letter: char| ['\n', '\x1b'].contains(&letter);
+        let line = String::from_utf8_lossy(line);
+        let line = escape(&line, |it| !is_own(it) && is_harmful(it));
+        let line = line.as_bytes();
         let mut gap = self.gap.lock().unwrap_or_else(PoisonError::into_inner);
         if gap.lines > 0 {
             let start = match gap.start {

@@ -10,6 +10,8 @@ mod contents;
 #[path = "../../../tests/fuzz/target.rs"]
 mod fuzz;
 mod log;
+#[path = "../../one_line.rs"]
+mod one_line;
 mod sandbox;
 mod site;
 mod verbs;

@@ -23,6 +23,7 @@ use serde_json::Value;
 use self::summary::{plain, summary};
 use crate::cli::value;
 use crate::console;
+use crate::one_line::chain;
 
 const CODES: &str = "\
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused or abandoned (the reason is printed), 4 not
@@ -252,14 +253,14 @@ pub(crate) fn run() -> ExitCode {
     let matches = definition().try_get_matches();
     let Verbs { verb } = match matches.and_then(|matches| Verbs::from_arg_matches(&matches)) {
         Ok(verbs) => verbs,
-        Err(error) => return console::print_of_clap(&error),
+        Err(error) => return console::print_of_clap(&console::escaped(error)),
     };
     let Err(failure) = carry_out(verb) else {
         return ExitCode::SUCCESS;
     };
     // A reader that has closed standard output wants no more.
     if !matches!(&failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
-        let why = console::chain(&failure);
+        let why = chain(&failure);
         let _ = writeln!(io::stderr(), "prefork-server: {why}");
     }
     ExitCode::from(failure.code())

@@ -8,6 +8,7 @@ use prefork_server::WorkerInfo;
 
 use super::record::{Head, Record};
 use crate::cli::LogFormat;
+use crate::one_line::is_harmful;
 
 /// What a client sends is escaped and cut to so many bytes. The longest line stays below the size
 /// of one write.
@@ -180,14 +181,14 @@ fn escape_text(out: &mut Vec<u8>, value: &[u8], room: usize) {
 }
 
 /// Escapes what RFC 8259, section 7 asks for. People read logs in a terminal, so it also escapes
-/// every control character, and those that change the direction of the text around them (UAX #9).
+/// what would change that.
 fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
     let end = out.len() + room;
     for character in String::from_utf8_lossy(value).chars() {
         let start = out.len();
         match character {
             '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
-            character if character.is_control() || is_direction(character) => {
+            character if is_harmful(character) => {
                 put(out, format_args!("\\u{:04x}", u32::from(character)));
             }
             character => put(out, format_args!("{character}")),
@@ -196,14 +197,6 @@ fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
             return out.truncate(start);
         }
     }
-}
-
-/// Whether the character changes the direction of the text around it.
-fn is_direction(character: char) -> bool {
-    matches!(
-        character,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
 }
 
 fn quote_text(out: &mut Vec<u8>, value: Option<&[u8]>) {

@@ -20,6 +20,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::cli::LogFormat;
+use crate::one_line::{escape, is_harmful};
 
 /// How this process writes its lines.
 #[derive(Clone, Debug)]
@@ -57,7 +58,7 @@ impl Lines {
     /// says no more than this.
     pub(crate) fn plain(&self, level: Level, message: &str) -> String {
         match self.format {
-            LogFormat::Text => message.to_owned() + "\n",
+            LogFormat::Text => escape(message, |it| it != '\n' && is_harmful(it)) + "\n",
             LogFormat::Json => self.json(level, message.trim(), Map::new()),
         }
     }
