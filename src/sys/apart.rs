@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LONG_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Has another process call `act`, and returns its result, or an error if that takes too long. If
-/// no process can be made, it is called here, and may wait.
+/// no process can be made, or it was killed, `act` is called here, and may wait.
 ///
 /// `act` must be async-signal-safe (signal-safety(7)): system calls on values that are there, and
 /// no memory that is allocated. It may use no descriptor but that of `socket`.
@@ -73,8 +73,11 @@ pub(crate) fn all_apart(
     let read = result.read_exact(&mut bytes);
     // It fails if another thread waits for every process.
     let _ = waitpid(pid, None);
-    read?;
-    decode(bytes)
+    match read {
+        Ok(()) => decode(bytes),
+        // The kernel kills processes if memory is short. That says nothing about the socket.
+        Err(_) => act(),
+    }
 }
 
 /// Whether the process waits in the kernel and no signal can end that (state D), as for a lock.
@@ -212,6 +215,19 @@ pub(crate) mod tests {
             0b101
         );
         assert_eq!(open().expect("here"), 0b111);
+    }
+
+    #[test]
+    fn a_process_that_is_killed_is_done_without() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let own = Pid::this();
+        let result = apart(&listener, |_| {
+            if Pid::this() != own {
+                kill(Pid::this(), Signal::SIGKILL)?;
+            }
+            Ok(7)
+        });
+        assert_eq!(result.expect("it is called here"), 7);
     }
 
     #[test]
