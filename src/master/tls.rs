@@ -24,12 +24,13 @@ pub(super) struct Secrets {
     keys: Option<TicketKeys>,
 }
 
-/// Where the ticket keys of an upgraded master come from.
+/// Whether the workers that an upgraded master has, of which one is the canary, have its files and
+/// ticket keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyOrigin {
+pub(super) enum SecretsOrigin {
     Inherited,
-    /// This image has made them, so the workers do not have them yet.
-    Made,
+    /// This image has read other files or made keys, so the workers do not have them yet.
+    New,
 }
 
 impl Secrets {
@@ -51,17 +52,20 @@ impl Secrets {
         tls: Option<Tls>,
         keys: Option<OwnedFd>,
         files: Option<OwnedFd>,
-    ) -> (Option<Self>, KeyOrigin) {
+    ) -> (Option<Self>, SecretsOrigin) {
         let Some(tls) = tls else {
-            return (None, KeyOrigin::Inherited);
+            return (None, SecretsOrigin::Inherited);
         };
         let read = read(&tls)
             .inspect_err(|error| tracing::error!(%error, "the files stay as they were read last"));
-        let (files, ends) = match read {
-            Ok((read, ends)) => (Some(read), ends),
+        let (files, ends, are_files_new) = match read {
+            Ok((read, ends)) => {
+                let is_new = !files.is_some_and(|files| are_same(&files, &read));
+                (Some(read), ends, is_new)
+            }
             Err(_) => {
                 let ends = files.as_ref().and_then(|files| ends(&tls, files));
-                (files, ends.unwrap_or_default())
+                (files, ends.unwrap_or_default(), false)
             }
         };
         let left = keys.and_then(|fd| {
@@ -70,8 +74,8 @@ impl Secrets {
                 .ok()
         });
         let origin = match left {
-            Some(_) => KeyOrigin::Inherited,
-            None => KeyOrigin::Made,
+            Some(_) if !are_files_new => SecretsOrigin::Inherited,
+            _ => SecretsOrigin::New,
         };
         let fresh = || {
             fresh_keys()
@@ -151,6 +155,12 @@ fn ends(tls: &Tls, files: &OwnedFd) -> Option<Vec<(String, u64)>> {
     let files = files.try_clone().ok()?;
     let contents = memory::contents(&files.into()).ok()?;
     Some(tls.read_contents(&contents).ok()?.ends)
+}
+
+/// Whether both were read from the same files.
+fn are_same(left: &OwnedFd, read: &OwnedFd) -> bool {
+    let contents = |files: &OwnedFd| memory::contents(&files.try_clone()?.into());
+    contents(left).is_ok_and(|left| contents(read).is_ok_and(|read| left == read))
 }
 
 fn fresh_keys() -> std::io::Result<TicketKeys> {

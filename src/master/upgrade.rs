@@ -34,7 +34,7 @@ use crate::master::observers::Observers;
 use crate::master::observers::announce::Announcer;
 use crate::master::pid_file::PidFile;
 use crate::master::start::{policy, tell_rights};
-use crate::master::tls::{KeyOrigin, Secrets};
+use crate::master::tls::{Secrets, SecretsOrigin};
 use crate::master::workers::Workers;
 use crate::master::workers::outbox::Message;
 use crate::master::workers::process::Process;
@@ -240,12 +240,12 @@ impl Master {
         self.observers.init.resume(addresses, count, workers);
     }
 
-    /// Makes socket files and the pid file again if they were removed. If the canary was started
-    /// without a new address, socket or keys, it is replaced too.
-    fn renew_files(&mut self, news: NewAddresses, origin: KeyOrigin) {
+    /// Makes socket files and the pid file again if they were removed. If workers of this image get
+    /// other things than the canary has got, the canary is replaced too.
+    fn renew_files(&mut self, is_canary_current: bool) {
         let renewed = self.renew_listeners();
         self.renew_pid_file();
-        if [news, renewed].contains(&NewAddresses::Some) || origin == KeyOrigin::Made {
+        if !is_canary_current || renewed == NewAddresses::Some {
             self.handle_event(Event::Reload);
         }
     }
@@ -294,12 +294,14 @@ pub(super) fn resume(
         tracing::error!("{error}; workers run as before");
         state.credentials
     });
-    let pid_file = pid_file(state.pid_file, &config);
     let (listeners, news) = Listeners::resume(state.listeners, &config);
     let epoch = state.supervisor.now();
     let scoreboard = take_scoreboard(state.scoreboard, &mut state.processes)?;
     let (secrets, origin) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
-    let balance = Balancing::new(&config, &listeners);
+    // The image before has started the canary.
+    let is_canary_current = news == NewAddresses::None
+        && origin == SecretsOrigin::Inherited
+        && credentials == state.credentials;
     let mut master = Master {
         workers: Workers {
             count: state.supervisor.workers().get(),
@@ -312,6 +314,7 @@ pub(super) fn resume(
         clock: Clock::starting_at(epoch),
         signals,
         commands: Commands::new(handle, commands, &config),
+        balance: Balancing::new(&config, &listeners),
         listeners,
         listener_watch: ListenerWatch::default(),
         spawner: Spawner {
@@ -329,13 +332,12 @@ pub(super) fn resume(
             operations: state.operations,
             admin: Admin::resume(state.admin, &config.admin, epoch),
         },
-        balance,
         secrets,
         hang: hang::from_config(&config),
-        pid_file,
+        pid_file: pid_file(state.pid_file, &config),
     };
     master.resume_observers();
-    master.renew_files(news, origin);
+    master.renew_files(is_canary_current);
     master.take_over(state.commands);
     Ok(master)
 }

@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 tests! {
     a_client_gets_the_certificate_with_the_name_it_asks_for,
     a_reload_reads_all_certificates_again,
+    after_an_upgrade_each_worker_has_the_certificates_of_now,
     a_certificate_comes_with_its_ocsp_response,
     versions_and_cipher_suites_can_be_limited,
     the_key_exchange_is_the_best_of_the_provider,
@@ -72,6 +73,18 @@ fn a_reload_reads_all_certificates_again() {
         .expect("the server has not read it");
     server.reload();
     // The old workers accept what is in their queues.
+    until(|| visit("renewed.test").is_ok() && visit("example.net").is_err());
+}
+
+/// The only worker is the canary, which was started before the master read the files again.
+fn after_an_upgrade_each_worker_has_the_certificates_of_now() {
+    let authority = Authority::new();
+    let (mut server, address) = start(&authority, &["--workers", "1"]);
+    authority.issue("renewed.test", "net", "net.key");
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    let browser = authority.client(&TLS13);
+    let visit = |name| browser.try_visit_host(address, name);
     until(|| visit("renewed.test").is_ok() && visit("example.net").is_err());
 }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, geteuid, mkfifo};
+use nix::unistd::{Pid, User, geteuid, mkfifo};
 use prefork_server::{BoxError, Error, Generation, Hooks, Worker};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -29,6 +29,7 @@ tests! {
     a_file_that_is_replaced_while_a_hook_looks_is_not_executed,
     an_upgrade_keeps_files_descriptors_and_open_requests,
     an_upgrade_applies_the_settings_of_the_new_binary,
+    after_an_upgrade_each_worker_runs_as_the_new_user,
     settings_that_a_master_refuses_do_not_end_the_server,
     a_file_that_the_workers_user_may_not_execute_is_named,
     a_file_that_the_workers_user_may_change_is_refused,
@@ -271,6 +272,32 @@ fn an_upgrade_applies_the_settings_of_the_new_binary() {
     }
     server.stop();
     assert!(!unix.exists());
+}
+
+/// The only worker is the canary, which the master before has started as the user of then.
+fn after_an_upgrade_each_worker_runs_as_the_new_user() {
+    if !can_change_user() {
+        return;
+    }
+    let installed = Installed::new(BINARY);
+    set_mode(installed.dir.path(), 0o755);
+    let options = ["--workers", "1", "--respond", "hi", "--user", "root"];
+    let mut server = installed.start(&options);
+    let address = server.address();
+    let new = format!("exec {BINARY} --announce-fd 1 --workers 1 --respond hi");
+    let script = format!("{new} --listen {address} --user nobody");
+    installed.replace_by_script("/bin/sh", &script);
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    let nobody = User::from_name("nobody").expect("readable");
+    let nobody = nobody.expect("it exists").uid.as_raw();
+    let is_nobody = |&worker: &Pid| {
+        let owner = fs::metadata(format!("/proc/{worker}")).map(|it| it.uid());
+        owner.is_ok_and(|owner| owner == nobody)
+    };
+    until(|| matches!(&server.workers()[..], [worker] if is_nobody(worker)));
+    assert_eq!(get(address, "/").body, "hi");
+    server.stop();
 }
 
 /// A hook that replaces the file of the program by an empty one.
