@@ -31,6 +31,7 @@ tests! {
     an_upgrade_reads_the_file_again,
     an_upgrade_whose_file_is_changed_meanwhile_is_abandoned,
     a_file_that_is_changed_after_it_was_tried_does_not_end_the_server,
+    a_reload_says_when_what_the_master_uses_changes,
     a_resize_outlives_a_reload_and_an_upgrade_and_both_say_so,
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     an_address_that_is_given_twice_is_refused_by_its_settings,
@@ -249,6 +250,27 @@ fn a_resize_outlives_a_reload_and_an_upgrade_and_both_say_so() {
         server.wait("reload_finished");
         until(|| server.workers().len() == 3);
         assert!(server.log().contains(said), "{}", server.log());
+    }
+}
+
+fn a_reload_says_when_what_the_master_uses_changes() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"hi\""));
+    let mut server = start(&file);
+    server.address();
+    let new = "drain-timeout = \"9s\"\nlisteners = \"shared\"\nunix-mode = \"600\"";
+    fs::write(&file, format!("{BEGIN}respond = \"hi\"\n{new}")).expect("it is ours");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    for (option, when) in [
+        ("drain-timeout", "an upgrade or a restart only"),
+        ("listeners", "a restart only"),
+        ("unix-mode", "a restart only"),
+    ] {
+        let said = format!(
+            "the option {option} in {} changes in {when}",
+            file.display()
+        );
+        assert!(server.log().contains(&said), "{}", server.log());
     }
 }
 

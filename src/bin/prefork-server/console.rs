@@ -322,6 +322,8 @@ fn when_changed(option: &str) -> &'static str {
         "workers" => {
             "a restart only, or in an upgrade if no signal or verb has changed their number"
         }
+        // An address that stays keeps its sockets and its file.
+        "listeners" | "unix-mode" => "a restart only",
         _ => "an upgrade or a restart only",
     }
 }
