@@ -62,6 +62,9 @@ fn each_request_of_a_connection_has_an_id_of_its_own() {
     });
 }
 
+/// A request that hyper serves.
+const CHUNKED: &[u8] = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+
 #[test]
 fn the_report_of_a_refused_request_has_the_id_that_the_client_was_sent() {
     run_each_kind(async || {
@@ -96,7 +99,7 @@ fn the_report_of_a_refused_request_has_the_id_that_the_client_was_sent() {
             ),
         ] {
             // A response before it is held back with it, and keeps its own id.
-            for before in [&b""[..], HELLO] {
+            for before in [&b""[..], HELLO, CHUNKED] {
                 let mut client = host.connect().await;
                 client.send([before, request.as_bytes()].concat()).await;
                 let responses = client.rest().await;

@@ -25,6 +25,12 @@ thread_local! {
 }
 
 impl<I: Socket + ?Sized> Stream<I> {
+    /// Whether hyper may write its own response to bytes that are no head: see `poll_shutdown`. If
+    /// they came with the request before, the stage is `Idle`.
+    fn is_between_heads(&self) -> bool {
+        matches!(self.state().stage(), Stage::Head | Stage::Idle)
+    }
+
     /// Whether this many bytes that hyper writes join the held back bytes.
     fn gathers(&self, len: usize) -> bool {
         let held = self.held_len();
@@ -152,9 +158,7 @@ impl<I: Socket + ?Sized> rt::Write for Stream<I> {
         let this = &mut *self;
         this.check_cut()?;
         if this.last_call == LastCall::Write && this.holds_back() {
-            // In the stage `Head`, hyper writes its response to bytes that are no head: see
-            // `poll_shutdown`.
-            if this.state().stage() != Stage::Head {
+            if !this.is_between_heads() {
                 this.last_call = LastCall::Flush;
             }
             return Poll::Ready(Ok(()));
@@ -180,9 +184,9 @@ impl<I: Socket + ?Sized> rt::Write for Stream<I> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        if this.state().stage() == Stage::Head && this.held_len() > 0 {
-            // hyper has responded to bytes that are no head. The connection's task examines that
-            // response before it sends it and ends the stream.
+        if this.is_between_heads() && this.held_len() > 0 {
+            // hyper may have responded to bytes that are no head. The connection's task examines
+            // that response before it sends it and ends the stream.
             return Poll::Ready(Ok(()));
         }
         let lingers = this.must_linger();
