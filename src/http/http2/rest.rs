@@ -4,11 +4,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::BytesMut;
 use hyper::rt::Write;
 
+use crate::http::http2::frames::Frames;
 use crate::http::http2::goaway::{first_goaway, ping};
 use crate::http::http2::hyper_connection::Parts;
-use crate::http::http2::scan::ACK;
+use crate::http::http2::hyper_stream::AnyStream;
+use crate::http::http2::scan::{ACK, FRAME_HEADER, PING, control_frame};
 use crate::http::registry::state::Stage;
 
 /// A connection without an open stream. A drain makes all connections go away at once, and hyper
@@ -51,6 +54,10 @@ impl Rest {
             Self::Unacknowledged => return Poll::Ready(Ok(Over::Closed)),
         }
         loop {
+            if self == Self::Quiet && acknowledge_ping(&mut stream, &parts.frames, cx)?.is_pending()
+            {
+                return Poll::Ready(Ok(Over::Sent));
+            }
             if let Some(over) = self.over(stream.input()) {
                 return Poll::Ready(Ok(over));
             }
@@ -71,4 +78,33 @@ impl Rest {
         let may_acknowledge = goes_away && acknowledgement.starts_with(bytes);
         (!bytes.is_empty() && !may_acknowledge).then_some(Over::Sent)
     }
+}
+
+/// Acknowledges a PING that has come alone, as h2 would. Many clients keep idle connections open by
+/// PINGs, and a new hyper connection for each would cost five times as much. Pending if the
+/// acknowledgement cannot be sent at once.
+fn acknowledge_ping(
+    stream: &mut AnyStream,
+    frames: &Frames,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    let Some(acknowledgement) = acknowledgement_of(stream.input()) else {
+        return Poll::Ready(Ok(()));
+    };
+    frames.read(stream.input());
+    if frames.credits.are_exceeded() {
+        // hyper's connection sends GOAWAY.
+        return Poll::Ready(Ok(()));
+    }
+    *stream.input() = BytesMut::new();
+    stream.hold(&acknowledgement);
+    ready!(Pin::new(&mut *stream).poll_flush(cx))?;
+    stream.release();
+    Poll::Ready(Ok(()))
+}
+
+/// The acknowledgement, if these bytes are a PING and nothing else.
+fn acknowledgement_of(bytes: &[u8]) -> Option<[u8; FRAME_HEADER + 8]> {
+    let payload = bytes.get(FRAME_HEADER..)?.try_into().ok()?;
+    (bytes == control_frame(PING, 0, payload)).then(|| control_frame(PING, ACK, payload))
 }

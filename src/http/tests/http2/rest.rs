@@ -171,7 +171,7 @@ fn the_first_response_after_a_rest_empties_the_clients_table() {
 }
 
 #[test]
-fn a_ping_at_rest_is_answered_and_nothing_else_is_sent() {
+fn a_ping_at_rest_is_answered_and_the_rest_goes_on() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = ready(&host, b"").await;
@@ -183,8 +183,27 @@ fn a_ping_at_rest_is_answered_and_nothing_else_is_sent() {
             let is_ack = (pong.kind, pong.flags, pong.payload) == (PING, ACK, vec![ping; 8]);
             // The settings of the client were acknowledged with the first response.
             assert!(is_ack, "ping {ping}");
+            assert_eq!(host.server.served(), 0, "ping {ping}");
         }
         client.expect_hello(3).await;
+    });
+}
+
+#[test]
+fn many_pings_at_rest_end_the_connection() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = at_rest(&host, b"", 1).await;
+        let mut pings = 0;
+        let end = loop {
+            client.send(frame(PING, 0, 0, &[0; 8])).await;
+            match client.one_of(&[PING, GOAWAY]).await {
+                pong if pong.kind == PING => pings += 1,
+                end => break end,
+            }
+        };
+        assert_eq!(number(&end.payload[4..8]), ENHANCE_YOUR_CALM);
+        assert!((1000..1100).contains(&pings), "{pings}");
     });
 }
 
