@@ -291,7 +291,7 @@ impl Master {
     }
 
     fn finish(&mut self, outcome: Outcome) -> Result<(), Error> {
-        self.listeners.close_rest();
+        self.listeners.close_rest(&self.workers.slots_of_killed());
         let stats = self
             .workers
             .processes

@@ -25,11 +25,15 @@ impl Listeners {
         }
     }
 
-    /// Closes the inboxes, and what killed workers still have: clients would wait in it, and
-    /// another server could not have the address. No worker is left, but for those.
-    pub(crate) fn close_rest(&mut self) {
+    /// Closes the inboxes, and what those of the killed workers still have that are left: clients
+    /// would wait in it, and another server could not have the address. No other worker is left.
+    pub(crate) fn close_rest(&mut self, killed: &BTreeSet<Slot>) {
         close(std::mem::take(&mut self.inboxes));
-        for listener in self.held.drain(..) {
+        let held = std::mem::take(&mut self.held);
+        if killed.is_empty() {
+            return;
+        }
+        for listener in held {
             if let Err(error) = listener::close(&listener) {
                 tracing::warn!(%error, "a listener that a killed worker may have stays open");
             }

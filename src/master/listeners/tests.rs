@@ -249,7 +249,7 @@ fn what_a_killed_worker_has_is_closed_when_the_server_has_ended() {
     let of_worker = of_worker.expect("a free descriptor");
     listeners.close(&[Slot(0)].into());
     std::net::TcpStream::connect(address).expect("what the worker has listens");
-    listeners.close_rest();
+    listeners.close_rest(&[Slot(0)].into());
     let next = listener::tcp(address, Reuse::First, 8).expect("the address is free");
     std::net::TcpStream::connect(address).expect("it listens");
     assert_eq!(listener::queued(&next).expect("TCP"), 1);
