@@ -11,7 +11,12 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
         line.push_str(&error.to_string());
         cause = error.source();
     }
-    escape(&line, is_harmful)
+    shown(&line)
+}
+
+/// The text, with what is harmful escaped.
+pub(crate) fn shown(text: &str) -> String {
+    escape(text, is_harmful)
 }
 
 /// Escapes characters in the form of JSON (RFC 8259, section 7), so that a string of JSON stays
@@ -46,10 +51,10 @@ mod tests {
     fn what_would_change_a_terminal_is_escaped_once() {
         let error: Box<dyn Error> = "/a\n\t\0\x1b[31m\u{9b}\u{202e}\\é e\u{301} 文".into();
         let line = chain(&*error);
-        let shown = "/a\\n\\u0009\\u0000\\u001b[31m\\u009b\\u202e\\é e\u{301} 文";
-        assert_eq!(line, shown);
-        assert_eq!(escape(&line, is_harmful), shown);
-        let json = format!("\"{}\"", escape("\u{7f}\u{2066}", is_harmful));
+        let expected = "/a\\n\\u0009\\u0000\\u001b[31m\\u009b\\u202e\\é e\u{301} 文";
+        assert_eq!(line, expected);
+        assert_eq!(shown(&line), expected);
+        let json = format!("\"{}\"", shown("\u{7f}\u{2066}"));
         let read: Option<String> = serde_json::from_str(&json).ok();
         assert_eq!(read.as_deref(), Some("\u{7f}\u{2066}"));
     }

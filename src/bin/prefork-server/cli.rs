@@ -31,7 +31,7 @@ use self::value::HangTimeout;
 pub(crate) use self::value::{LogTarget, SandboxMode, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
 use crate::console::escaped;
-use crate::one_line::{escape, is_harmful};
+use crate::one_line::shown;
 
 /// What `--log-level` takes.
 const LOG_LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
@@ -246,7 +246,7 @@ impl Options {
         let given = variables::given(&command, &args);
         let command = variables::without_other_sources(command, given.as_ref());
         let refuse = |reason: String| {
-            let reason = escape(&reason, is_harmful);
+            let reason = shown(&reason);
             command.clone().error(ErrorKind::ValueValidation, reason)
         };
         let file = given.as_ref().map(ConfigFile::of_this_process);

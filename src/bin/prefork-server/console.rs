@@ -21,7 +21,7 @@ use crate::cli::{Logs, Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
 use crate::log::{LINES, Stderr, open};
-use crate::one_line::{chain, escape, is_harmful};
+use crate::one_line::{chain, shown};
 
 /// Starts the log. It goes to standard error, because standard output may be the access log or the
 /// announce stream.
@@ -95,14 +95,12 @@ fn reason(error: &clap::Error) -> String {
 
 /// An error of clap with the values of the user as they can be shown.
 pub(crate) fn escaped(mut error: clap::Error) -> clap::Error {
-    let escape = |text: &String| escape(text, is_harmful);
-    let context = error.context().filter_map(|(kind, value)| match value {
-        ContextValue::String(text) => Some((kind, text.clone(), escape(text))),
+    let changed = error.context().filter_map(|(kind, value)| match value {
+        ContextValue::String(text) => Some((kind, shown(text))).filter(|(_, it)| it != text),
         _ => None,
     });
-    let context: Vec<_> = context.filter(|(_, text, shown)| text != shown).collect();
-    for (kind, _, shown) in context {
-        error.insert(kind, ContextValue::String(shown));
+    for (kind, text) in changed.collect::<Vec<_>>() {
+        error.insert(kind, ContextValue::String(text));
         // It has the value too, with the colors of the terminal.
         error.remove(ContextKind::Suggested);
     }
@@ -187,7 +185,7 @@ fn what(options: &Options) -> String {
         Serve::Echo => "each request's own body".to_owned(),
         Serve::Files(directory) => {
             let directory = directory.display().to_string();
-            format!("the files under {}", escape(&directory, is_harmful))
+            format!("the files under {}", shown(&directory))
         }
     }
 }
@@ -382,7 +380,7 @@ fn url(address: &Address, scheme: Scheme) -> String {
         (Some(url), Scheme::Http) => url,
         #[cfg(feature = "tls")]
         (Some(url), Scheme::Https) => url.replacen("http:", "https:", 1),
-        (None, _) => escape(&address.to_string(), is_harmful),
+        (None, _) => shown(&address.to_string()),
     }
 }
 

@@ -7,7 +7,7 @@ use toml::Value;
 
 use super::config::{NOT_IN_FILE, PrintFormat, is_flag, is_repeatable, key};
 use super::origin::{Known, Origin};
-use crate::one_line::{escape, is_harmful};
+use crate::one_line::shown;
 
 /// An option with its value.
 struct Entry<'a> {
@@ -117,7 +117,7 @@ fn table(entries: &[Entry<'_>]) -> String {
         };
         let value = match entry.values.join(", ") {
             empty if empty.is_empty() => "-".to_owned(),
-            value => escape(&value, is_harmful),
+            value => shown(&value),
         };
         [key(entry.option).to_owned(), value, origin]
     });

@@ -20,7 +20,7 @@ use prefork_server::{
     usable_cpus,
 };
 
-use crate::one_line::{escape, is_harmful};
+use crate::one_line::shown;
 
 /// A longer duration is most likely a wrong unit; and a deadline must fit the clock.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -113,7 +113,7 @@ pub(super) fn cipher(text: &str) -> Result<String, String> {
 
 pub(crate) fn address(text: &str) -> Result<Address, String> {
     text.parse()
-        .map_err(|error: AddressError| escape(error.reason(), is_harmful))
+        .map_err(|error: AddressError| shown(error.reason()))
 }
 
 /// A number without a unit is seconds, as in most other servers and in unit files.
