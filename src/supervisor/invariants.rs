@@ -97,10 +97,11 @@ fn check_workers(supervisor: &Supervisor) {
     for entry in &supervisor.entries {
         let fits = match &entry.holder {
             Holder::Vacant | Holder::Backoff { .. } => true,
-            Holder::Held(worker) => !worker.is_draining(),
+            Holder::Held(worker) => !worker.is_draining() && !worker.is_stuck(),
             Holder::Replacing { old, new } => {
                 new.is_starting()
                     && (old.is_serving() || old.is_aborted_or_killed())
+                    && !old.is_stuck()
                     && (old.generation < new.generation || old.recycle == Recycle::Due)
             }
         };

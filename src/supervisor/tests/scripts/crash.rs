@@ -127,12 +127,7 @@ fn crashes_outside_the_window_do_not_count() {
 
 #[test]
 fn a_hung_worker_is_aborted_and_its_exit_is_a_crash() {
-    let policy = Policy {
-        workers: slots(2),
-        crash_limit: crash_limit(0),
-        ..Policy::default()
-    };
-    let mut world = World::with_serving(policy);
+    let mut world = World::with_serving(limited(2, 0));
     world.at(5).hung(2).expect([abort(2), adopt(1, 1)]);
     world.expect_changes([Change::WorkerHung(WorkerId(2), Slot(1), Generation(1))]);
     world.hung(2).ready(2).expect([]);
@@ -143,11 +138,7 @@ fn a_hung_worker_is_aborted_and_its_exit_is_a_crash() {
 
 #[test]
 fn a_hung_worker_whose_successor_is_ready_before_it_is_gone_is_a_crash_too() {
-    let policy = Policy {
-        crash_limit: crash_limit(0),
-        ..Policy::default()
-    };
-    let mut world = World::with_serving(policy);
+    let mut world = World::with_serving(limited(1, 0));
     world
         .event(Event::Reload)
         .hung(1)

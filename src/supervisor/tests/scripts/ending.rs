@@ -176,11 +176,7 @@ fn a_spawn_that_is_still_queued_is_removed_at_the_end() {
 /// Connections may wait in its listeners.
 #[test]
 fn the_slot_of_a_worker_that_has_just_gone_is_adopted_before_the_drain() {
-    let policy = Policy {
-        workers: slots(2),
-        crash_limit: crash_limit(0),
-        ..Policy::default()
-    };
+    let policy = limited(2, 0);
     let end = [adopt(0, 2), drain_last(2), Action::CloseListeners];
     for exit in [Exit::Crash, Exit::Misconfigured] {
         let mut world = World::with_serving(policy.clone());

@@ -187,6 +187,15 @@ impl World {
     }
 }
 
+/// A policy with this many slots, in which more crashes than these end the server.
+fn limited(workers: u16, crashes: u32) -> Policy {
+    Policy {
+        workers: slots(workers),
+        crash_limit: crash_limit(crashes),
+        ..Policy::default()
+    }
+}
+
 fn slots(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).expect("a scenario has slots")
 }

@@ -133,11 +133,7 @@ fn a_reload_that_waits_goes_on_at_the_drain_deadline() {
 
 #[test]
 fn a_new_worker_that_ends_leaves_the_old_one_serving_and_is_no_crash() {
-    let policy = Policy {
-        workers: slots(2),
-        crash_limit: crash_limit(0),
-        ..Policy::default()
-    };
+    let policy = limited(2, 0);
     let generation = Generation(2);
     for (exit, why) in [
         (Event::Exited(WorkerId(4), Exit::Crash), Abandoned::Died),

@@ -65,12 +65,7 @@ fn with_one_slot_ready_a_failing_one_backs_off_and_is_tried_again() {
 
 #[test]
 fn a_worker_that_is_not_ready_in_time_is_killed_and_counts_once() {
-    let policy = Policy {
-        workers: slots(2),
-        crash_limit: crash_limit(1),
-        ..Policy::default()
-    };
-    let mut world = World::with(policy);
+    let mut world = World::with(limited(2, 1));
     world.ready(1).forget();
     world.at(59).expect([]);
     world.at(60).expect([kill(2)]);

@@ -22,11 +22,7 @@ fn a_stuck_worker_is_a_crash_and_another_one_starts_in_its_slot() {
     world.ready(2).at(1_000).expect([]);
     world.exited(1, Exit::Crash).expect([]);
 
-    let policy = Policy {
-        crash_limit: crash_limit(0),
-        ..Policy::default()
-    };
-    let mut world = World::with_serving(policy);
+    let mut world = World::with_serving(limited(1, 0));
     hang(&mut world, 1);
     let outcome = Outcome::CrashLimit {
         crashes: 1,
@@ -96,11 +92,7 @@ fn an_upgrade_does_not_wait_for_a_stuck_canary() {
 
 #[test]
 fn a_slot_with_many_stuck_workers_waits_until_one_is_gone() {
-    let policy = Policy {
-        crash_limit: crash_limit(100),
-        ..Policy::default()
-    };
-    let mut world = World::with_serving(policy);
+    let mut world = World::with_serving(limited(1, 100));
     let max = u64::try_from(LEAVING_MAX).expect("a small number");
     for worker in 1..=max {
         world.hung(worker).at(worker * 50).ready(worker + 1);
