@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::User;
 use prefork_server::{Error, Role, role, usable_cpus};
 use tempfile::TempDir;
 
@@ -18,8 +17,8 @@ use crate::admin::{admin_port, ask, is_admin};
 use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{
-    BINARY, Server, as_pid_1, binary, can_change_user, descendants, output, program, status_field,
-    this, until,
+    BINARY, Server, as_pid_1, binary, can_change_user, descendants, nobody, output, program,
+    status_field, this, until,
 };
 use crate::upgrade::Installed;
 use crate::verbs::{done, told};
@@ -216,8 +215,7 @@ fn a_process_that_everyone_can_ask_runs_as_the_workers_user() {
         let user = ids.split_whitespace().next();
         user.and_then(|id| id.parse().ok()).expect("a number")
     });
-    let nobody = User::from_name("nobody").expect("passwd(5)");
-    let nobody = nobody.expect("it exists").uid.as_raw();
+    let nobody = nobody().uid.as_raw();
     assert_eq!(users.collect::<BTreeSet<u32>>(), [0, nobody].into());
 }
 

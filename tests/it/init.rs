@@ -10,14 +10,14 @@ use std::process::{Command, Stdio};
 use nix::cmsg_space;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
-use nix::unistd::{User, close, geteuid};
+use nix::unistd::{close, geteuid};
 use prefork_server::{BoxError, Error, Hooks, WorkerInfo, service_fn};
 use tempfile::TempDir;
 
 use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{
-    CEILING, Server, app_command, binary, can_change_user, output, proc_file, refused,
+    CEILING, Server, app_command, binary, can_change_user, nobody, output, proc_file, refused,
     status_field, until, words,
 };
 
@@ -240,9 +240,7 @@ fn workers_run_as_the_configured_user() {
         );
         return;
     }
-    let nobody = User::from_name("nobody")
-        .expect("passwd(5)")
-        .expect("an entry");
+    let nobody = nobody();
     let mut server = Server::spawn(&mut respond(&["--user", "nobody"]));
     let address = server.address();
     for pid in server.workers() {

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, shutdown};
-use nix::unistd::{Pid, User};
+use nix::unistd::Pid;
 use prefork_server::{BoxError, Error, Request, Response, Stop, Worker, service_fn};
 use serde_json::Value;
 
@@ -18,7 +18,8 @@ use crate::apps;
 use crate::client::{Client, get, get_unix};
 use crate::hostile::inherited;
 use crate::support::{
-    BINARY, Server, app_command, binary, can_change_user, descendants, pid_of, proc_file, until,
+    BINARY, Server, app_command, binary, can_change_user, descendants, nobody, pid_of, proc_file,
+    until,
 };
 
 tests! {
@@ -222,9 +223,7 @@ fn the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says()
     if !can_change_user() {
         return;
     }
-    let nobody = User::from_name("nobody")
-        .expect("passwd(5)")
-        .expect("an entry");
+    let nobody = nobody();
     let (user, group) = (nobody.uid.as_raw(), nobody.gid.as_raw());
     for (mode, others) in [("666", "Ok"), ("0660", "PermissionDenied")] {
         let dir = tempfile::tempdir().expect("a directory");

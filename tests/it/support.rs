@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::{Pid, User, geteuid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -334,6 +334,12 @@ pub(crate) fn can_change_user() -> bool {
         println!("not root: the workers' user cannot be another");
     }
     is_root
+}
+
+/// The user with few rights that each system has.
+pub(crate) fn nobody() -> User {
+    let nobody = User::from_name("nobody").expect("passwd(5)");
+    nobody.expect("an entry")
 }
 
 /// Runs the program that is its first argument as PID 1 of a namespace. Needs user namespaces or

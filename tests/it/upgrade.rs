@@ -10,7 +10,7 @@ use std::process::Command;
 use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, User, geteuid, mkfifo};
+use nix::unistd::{Pid, geteuid, mkfifo};
 use prefork_server::{BoxError, Error, Generation, Hooks, Worker};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -18,8 +18,8 @@ use tempfile::TempDir;
 use crate::apps;
 use crate::client::{Client, Response, get, get_unix, under_load};
 use crate::support::{
-    BINARY, Server, as_pid_1, can_change_user, descendants, descriptors, open_files, pid_of,
-    proc_file, program, this, until, words,
+    BINARY, Server, as_pid_1, can_change_user, descendants, descriptors, nobody, open_files,
+    pid_of, proc_file, program, this, until, words,
 };
 
 tests! {
@@ -289,8 +289,7 @@ fn after_an_upgrade_each_worker_runs_as_the_new_user() {
     installed.replace_by_script("/bin/sh", &script);
     server.signal(Signal::SIGUSR2);
     server.wait("upgrade_finished");
-    let nobody = User::from_name("nobody").expect("readable");
-    let nobody = nobody.expect("it exists").uid.as_raw();
+    let nobody = nobody().uid.as_raw();
     let is_nobody = |&worker: &Pid| {
         let owner = fs::metadata(format!("/proc/{worker}")).map(|it| it.uid());
         owner.is_ok_and(|owner| owner == nobody)
