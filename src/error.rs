@@ -157,7 +157,7 @@ impl Error {
     }
 }
 
-/// The error, or the limit that it is about, if that is one on descriptors.
+/// The error, or the limit that it is about, if that is one on descriptors or on files.
 pub(crate) fn with_limit(error: io::Error) -> io::Error {
     let limit = match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EMFILE) => {
@@ -165,6 +165,9 @@ pub(crate) fn with_limit(error: io::Error) -> io::Error {
         }
         Some(Errno::ENFILE) => {
             "the machine's limit on open files is reached; raise it (sysctl fs.file-max)"
+        }
+        Some(Errno::EFBIG) => {
+            "the limit on the length of files is reached; raise it (ulimit -f, LimitFSIZE=)"
         }
         _ => return error,
     };

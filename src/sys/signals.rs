@@ -33,6 +33,9 @@ static READER: AtomicI32 = AtomicI32::new(0);
 
 /// The master's signals, blocked until this is dropped.
 ///
+/// Meanwhile `SIGXFSZ` is ignored, in workers too: a write beyond the limit on the length of files
+/// (`ulimit -f`) fails as one to a full disk does, and ends no process.
+///
 /// A signal mask belongs to a thread. The program may have other threads, which do not block the
 /// signals. There a signal would have its default effect: end the master, or nothing for `SIGCHLD`.
 /// So each signal also has a handler, which forwards it to the thread that reads signals. The
@@ -75,7 +78,9 @@ impl Signals {
         let handler = SigHandler::Handler(forward);
         let flags = SaFlags::SA_RESTART | SaFlags::SA_NOCLDSTOP;
         let action = SigAction::new(handler, flags, SigSet::empty());
-        for signal in MASTER {
+        let ignored = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+        let actions = MASTER.map(|signal| (signal, action));
+        for (signal, action) in actions.into_iter().chain([(Signal::SIGXFSZ, ignored)]) {
             // SAFETY: `forward` makes one system call on numbers, which is async-signal-safe.
             let before = unsafe { sigaction(signal, &action) }?;
             signals.actions.push((signal, before));

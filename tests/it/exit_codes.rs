@@ -61,13 +61,18 @@ fn a_drained_server_exits_with_0_and_prints_nothing() {
 }
 
 fn a_system_call_that_fails_exits_with_1() {
-    // No descriptor is free but one.
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -n 4; exec \"$@\"", "sh"]);
-    let ended = Server::spawn(readme_after(&mut shell)).end();
-    let why = "Error: socketpair(2) failed: the limit on open files is reached; raise it \
-               (ulimit -n, LimitNOFILE=)\n";
-    assert_eq!((ended.code, &*ended.log), (Some(1), why));
+    // No descriptor is free but one; no file may be longer than 512 bytes, in memory neither.
+    let open = "socketpair(2) failed: the limit on open files is reached; raise it (ulimit -n, \
+                LimitNOFILE=)";
+    let length = "memfd_create(2) failed: the limit on the length of files is reached; raise it \
+                  (ulimit -f, LimitFSIZE=)";
+    for (limit, why) in [("-n 4", open), ("-f 1", length)] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh"]);
+        let ended = Server::spawn(readme_after(&mut shell)).end();
+        let log = format!("Error: {why}\n");
+        assert_eq!((ended.code, ended.log), (Some(1), log));
+    }
 }
 
 fn a_setting_that_cannot_work_exits_with_2() {
