@@ -324,7 +324,7 @@ pub use crate::hooks::{Core, Hooks, Limit, Notice, WorkerCommand, WorkerExit, Wo
 pub use crate::http::Http2;
 pub use crate::http::{
     Body, BodyError, ConnectionInfo, DateHeader, Http, IntoService, KeepAlive, Piece, Refused,
-    Request, Response, ServiceFn, handler, reply, service_fn,
+    Request, Response, ServiceFn, handler, reply, reply_with, service_fn,
 };
 #[cfg(feature = "tls")]
 pub use crate::http::{Certificate, ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};

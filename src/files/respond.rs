@@ -1,6 +1,7 @@
 //! The response to a request: which part of which file, and the fields of its head.
 
 use std::io;
+use std::mem;
 use std::ops;
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use super::path::Target;
 use super::range::Range;
 use super::rules::{self, Fields};
 use super::validators::Verdict;
+use crate::pool::field_maps;
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -85,8 +87,8 @@ impl Lookup {
             _ => self.fields_without_file(head),
         };
         let asked = Asked::of(head, &self.options.origins);
-        let mut headers = std::mem::take(&mut head.headers);
-        headers.clear();
+        let mut headers = mem::take(&mut head.headers);
+        field_maps::exchange(&mut headers);
         let mut response = draft.write(headers, &head.method);
         rules::write(&fields, response.status(), response.headers_mut());
         if let Some(asked) = asked {

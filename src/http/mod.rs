@@ -67,7 +67,7 @@ pub use exchange::message::{Request, Response};
 pub use exchange::piece::Piece;
 #[cfg(feature = "files")]
 pub(crate) use exchange::piece::{FILE_CHANGED, FilePart};
-pub use exchange::reply::reply;
+pub use exchange::reply::{reply, reply_with};
 pub(crate) use exchange::rules::named_host;
 pub(crate) use exchange::service::Handler;
 #[cfg(feature = "tower")]

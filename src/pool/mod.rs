@@ -1,5 +1,6 @@
 //! Buffers that are used again, so that a response is written without an allocation.
 
+pub(crate) mod field_maps;
 mod free_list;
 mod inputs;
 #[cfg(feature = "tls")]

@@ -6,7 +6,7 @@ use http::{
     header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
 };
 use http_body_util::Full;
-use prefork_server::BodyError;
+use prefork_server::{BodyError, reply_with};
 
 mod body;
 mod welcome;
@@ -51,11 +51,17 @@ impl Immediate {
 /// does not allocate in the steady state.
 fn respond<A, B>(text: &Bytes, request: Request<A>) -> Response<ResponseBody<B>> {
     let (head, _unread) = request.into_parts();
-    let mut headers = head.headers;
-    headers.clear();
+    let is_head = head.method == Method::HEAD;
+    let body = match is_head {
+        true => ResponseBody::empty(),
+        false => ResponseBody::Full(Full::new(text.clone())),
+    };
+    let mut response = reply_with(head, body);
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, PLAIN_TEXT);
-    let mut response = Response::new(full(text.clone(), &head.method, &mut headers));
-    *response.headers_mut() = headers;
+    if is_head {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    }
     response
 }
 

@@ -1,14 +1,18 @@
-//! A response that reuses the header map of its request.
+//! Responses that need no new header map.
+
+use std::mem;
 
 use http::request::Parts;
 use http::response::{Builder, Response};
 
-/// Begins a response that reuses the header map of its request. The map is emptied first.
-/// Default status: 200.
+use crate::pool::field_maps;
+
+/// Begins a response whose header map was used before, in exchange for the one of its request. It
+/// has no fields. Default status: 200.
 ///
-/// A new map costs an allocation for each response. This map was allocated with the request, which
-/// itself got it from the response before. So in the steady state the map costs no allocation, as
-/// long as the response has no more fields than the map has capacity for.
+/// A new map costs an allocation for each response. In the steady state this one costs none, as long
+/// as the response has no more fields than the map has capacity for. The server also keeps the
+/// fields of the request's map, and has less to do for the next request with the same ones.
 ///
 /// ```
 /// use prefork_server::{Request, Response, reply};
@@ -20,14 +24,35 @@ use http::response::{Builder, Response};
 ///         .body("Hello, World!".into())
 /// }
 /// ```
-pub fn reply(request: Parts) -> Builder {
-    let mut headers = request.headers;
-    headers.clear();
+pub fn reply(mut request: Parts) -> Builder {
+    field_maps::exchange(&mut request.headers);
     let mut builder = Response::builder();
-    if let Some(map) = builder.headers_mut() {
-        *map = headers;
+    if let Some(headers) = builder.headers_mut() {
+        // The builder's own map has no capacity, so nothing has to be dropped. `forget` saves the
+        // fifty instructions by which the drop finds that out.
+        mem::forget(mem::replace(headers, request.headers));
     }
     builder
+}
+
+/// As [`reply`], for a response 200 that needs no builder: it has this body, and no fields yet.
+///
+/// ```
+/// use std::convert::Infallible;
+///
+/// use prefork_server::{Request, Response, reply_with};
+///
+/// async fn hello(request: Request) -> Result<Response, Infallible> {
+///     let (head, _body) = request.into_parts();
+///     Ok(reply_with(head, "Hello, World!".into()))
+/// }
+/// ```
+pub fn reply_with<B>(mut request: Parts, body: B) -> Response<B> {
+    field_maps::exchange(&mut request.headers);
+    let mut response = Response::new(body);
+    // As in `reply`.
+    mem::forget(mem::replace(response.headers_mut(), request.headers));
+    response
 }
 
 #[cfg(test)]

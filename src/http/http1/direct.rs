@@ -27,7 +27,7 @@ use crate::http::exchange::message::Request;
 use crate::http::exchange::request_line::RequestLine;
 use crate::http::exchange::service::{Guarded, Handler};
 use crate::http::http1::head::{self, Found, Head};
-use crate::http::http1::head_cache::HeadCache;
+use crate::http::http1::head_cache::{HeadCache, NewValues};
 use crate::http::http1::input::{Input, InputBuffer, SocketInput};
 use crate::http::http1::resumed::Resumed;
 use crate::http::http1::sending::{Failed, Sending, Start};
@@ -35,6 +35,7 @@ use crate::http::http1::shared::Shared;
 use crate::http::http1::turn::Turn;
 use crate::http::http1::write::{self, AfterHead, Wanted};
 use crate::http::options::DateHeader;
+use crate::pool::field_maps;
 
 /// A connection that is served without hyper, one plain request after the other.
 ///
@@ -54,6 +55,7 @@ pub(crate) struct Direct<I, S: Handler> {
     input: Input,
     /// The head of the current request. hyper gets it if the response is not plain.
     head: Head,
+    new: NewValues,
     wanted: Wanted,
     after: After,
     output: Output,
@@ -126,6 +128,7 @@ where
                 socket,
             },
             head: Head::default(),
+            new: NewValues::All,
             wanted: Wanted::Content,
             after: After::NextRequest,
             output: Output::Flushed,
@@ -236,17 +239,12 @@ where
         turn.count_request();
         let http = &self.guarded.registry.http;
         let mut request = Request::new(self.guarded.empty_body());
-        let maps = &self.shared.field_maps;
-        match head::find(
-            self.stream.input(),
-            &mut request,
-            &mut self.cache,
-            maps,
-            http,
-        ) {
+        let input = self.stream.input();
+        match head::find(input, &mut request, &mut self.cache, http) {
             Found::Plain {
                 head,
                 body,
+                new,
                 is_last,
             } => {
                 self.input.part = 0;
@@ -254,6 +252,7 @@ where
                     request.body_mut().fill(body);
                 }
                 self.head = head;
+                self.new = new;
                 self.after = match is_last {
                     true => After::Close,
                     false => After::NextRequest,
@@ -386,7 +385,10 @@ where
         if written.has_close {
             self.after = After::Close;
         }
-        self.shared.field_maps.put_back(head.headers);
+        let cached = self.cache.cached();
+        let keeps =
+            |fields: &mut _| cached.is_some_and(|cached| cached.keep_fields(fields, self.new));
+        field_maps::put_back(head.headers, keeps);
         None
     }
 

@@ -4,7 +4,8 @@
 //! No request is refused here. Every request that is not certainly plain goes to hyper, valid or
 //! not, so that one place decides whether a request is valid.
 
-use std::mem::{self, MaybeUninit};
+use std::convert::Infallible;
+use std::mem::MaybeUninit;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
@@ -14,12 +15,12 @@ use httparse::{Header, Status};
 use crate::http::conn::stream::READ_AT_ONCE;
 use crate::http::exchange::rules;
 use crate::http::http1::field::{self, Field, Span};
-use crate::http::http1::field_maps::FieldMaps;
-use crate::http::http1::head_cache::{CachedHead, HeadCache, Line};
+use crate::http::http1::head_cache::{CachedHead, HeadCache, Line, NewValues};
 use crate::http::options::Http;
+use crate::pool::field_maps;
 
 /// The most fields of a plain head. Browsers send about fifteen.
-const FIELDS_MAX: usize = 32;
+const FIELDS_MAX: usize = u32::BITS as usize;
 
 /// A longer part of a head goes to hyper. The rest of the head must fit into one read.
 const PART_MAX: usize = READ_AT_ONCE / 2;
@@ -30,6 +31,8 @@ pub(crate) enum Found {
     Plain {
         head: Head,
         body: Bytes,
+        /// Which of its fields' values are not from the cache.
+        new: NewValues,
         /// Whether the client will send no other request (RFC 9112 9.6).
         is_last: bool,
     },
@@ -71,7 +74,6 @@ pub(crate) fn find<B>(
     input: &mut BytesMut,
     request: &mut Request<B>,
     cache: &mut HeadCache,
-    maps: &FieldMaps,
     http: &Http,
 ) -> Found {
     if !input.first().is_some_and(u8::is_ascii_uppercase) {
@@ -82,13 +84,13 @@ pub(crate) fn find<B>(
     {
         let has_section = cached.has_section(&input[line.len..]);
         if has_section && line.is_cached && cached.body() == 0 {
-            return repeated(request, cached, maps);
+            return repeated(request, cached);
         }
-        if let Some(found) = similar(input, line, has_section, request, cached, maps, http) {
+        if let Some(found) = similar(input, line, has_section, request, cached, http) {
             return found;
         }
     }
-    parse(input, request, cache, maps, http)
+    parse(input, request, cache, http)
 }
 
 /// Parses the first head of the input.
@@ -96,7 +98,6 @@ fn parse<B>(
     input: &mut BytesMut,
     request: &mut Request<B>,
     cache: &mut HeadCache,
-    maps: &FieldMaps,
     http: &Http,
 ) -> Found {
     let part_max = http.max_header_size.min(PART_MAX);
@@ -132,7 +133,9 @@ fn parse<B>(
     }
     let taken = input.split_to(len + body).freeze();
     let fields = &fields[..count];
-    give_fields(request, maps);
+    let headers = request.headers_mut();
+    field_maps::give(headers);
+    headers.clear();
     match fill(&taken, target, fields, request, cache.cached()) {
         Some((is_last, new)) => {
             *request.method_mut() = method;
@@ -140,7 +143,7 @@ fn parse<B>(
             if !is_last {
                 cache.learn(&taken[..len], request.method(), target, fields, body, new);
             }
-            plain(taken, len, is_last)
+            plain(taken, len, NewValues::All, is_last)
         }
         None => Found::Other(taken),
     }
@@ -148,7 +151,7 @@ fn parse<B>(
 
 /// A plain request that was taken from the input. Its head has this length.
 #[inline]
-fn plain(taken: Bytes, len: usize, is_last: bool) -> Found {
+fn plain(taken: Bytes, len: usize, new: NewValues, is_last: bool) -> Found {
     let body = match taken.len() == len {
         true => Bytes::new(),
         false => taken.slice(len..),
@@ -156,6 +159,7 @@ fn plain(taken: Bytes, len: usize, is_last: bool) -> Found {
     Found::Plain {
         head: Head::Taken(taken),
         body,
+        new,
         is_last,
     }
 }
@@ -213,16 +217,14 @@ fn lacks(
 }
 
 /// Makes a request whose head is the cached one.
-fn repeated<B>(request: &mut Request<B>, cached: &CachedHead, maps: &FieldMaps) -> Found {
-    let fields = cached.fields();
-    let method = cached.method().clone();
-    let headers = begin(request, method, cached.uri().clone(), fields.len(), maps);
-    for (name, value) in fields {
-        headers.append(name, value.clone());
-    }
+fn repeated<B>(request: &mut Request<B>, cached: &CachedHead) -> Found {
+    let (method, uri) = (cached.method().clone(), cached.uri().clone());
+    let headers = begin(request, method, uri);
+    let Ok(()) = cached.put_fields(headers, |_| None::<Result<_, Infallible>>);
     Found::Plain {
         head: Head::InInput(cached.len()),
         body: Bytes::new(),
+        new: NewValues::At(0),
         is_last: false,
     }
 }
@@ -236,7 +238,6 @@ fn similar<B>(
     has_section: bool,
     request: &mut Request<B>,
     cached: &CachedHead,
-    maps: &FieldMaps,
     http: &Http,
 ) -> Option<Found> {
     let mut values = [None; FIELDS_MAX];
@@ -248,8 +249,8 @@ fn similar<B>(
         true => (cached.method().clone(), cached.target()),
         false => request_line(&input[..line.len])?,
     };
-    let fields = cached.fields();
-    if let Some(found) = lacks(input, len, body, target, fields.len(), http) {
+    let count = cached.fields().len();
+    if let Some(found) = lacks(input, len, body, target, count, http) {
         return Some(found);
     }
     let taken = input.split_to(len + body).freeze();
@@ -260,43 +261,29 @@ fn similar<B>(
     let Ok(uri) = uri else {
         return Some(Found::Other(taken));
     };
-    let headers = begin(request, method, uri, fields.len(), maps);
-    for ((name, value), other) in fields.zip(values) {
-        let value = match other {
-            None => value.clone(),
-            Some(other) => match HeaderValue::from_maybe_shared(other.of_bytes(&taken)) {
-                Ok(value) => value,
-                Err(_) => return Some(Found::Other(taken)),
-            },
-        };
-        headers.append(name, value);
+    let headers = begin(request, method, uri);
+    let other = |at: usize| {
+        let span = values[at]?;
+        Some(HeaderValue::from_maybe_shared(span.of_bytes(&taken)))
+    };
+    if cached.put_fields(headers, other).is_err() {
+        return Some(Found::Other(taken));
     }
-    Some(plain(taken, len, false))
+    let bits = values.iter().enumerate();
+    let bits = bits.fold(0, |bits, (at, value)| {
+        bits | u32::from(value.is_some()) << at
+    });
+    Some(plain(taken, len, NewValues::At(bits), false))
 }
 
-/// Gives a new request its method and target, and room for so many fields.
+/// Gives a new request its method and target, and a map that may have the fields of another one.
 #[inline]
-fn begin<'a, B>(
-    request: &'a mut Request<B>,
-    method: Method,
-    uri: Uri,
-    fields: usize,
-    maps: &FieldMaps,
-) -> &'a mut HeaderMap {
+fn begin<B>(request: &mut Request<B>, method: Method, uri: Uri) -> &mut HeaderMap {
     *request.method_mut() = method;
     *request.uri_mut() = uri;
-    give_fields(request, maps);
     let headers = request.headers_mut();
-    headers.reserve(fields);
+    field_maps::give(headers);
     headers
-}
-
-/// Gives a new request a map for fields. The request's own map has no capacity, so nothing has to
-/// be dropped. `forget` saves the sixty instructions by which the drop finds that out.
-#[inline]
-fn give_fields<B>(request: &mut Request<B>, maps: &FieldMaps) {
-    debug_assert_eq!(request.headers().capacity(), 0);
-    mem::forget(mem::replace(request.headers_mut(), maps.take()));
 }
 
 /// The method and the target of a request line. `None` if the line is not plain.

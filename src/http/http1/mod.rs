@@ -13,7 +13,6 @@
 pub(crate) mod date;
 pub(crate) mod direct;
 pub(crate) mod field;
-pub(crate) mod field_maps;
 pub(crate) mod head;
 pub(crate) mod head_cache;
 mod input;

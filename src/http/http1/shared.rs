@@ -5,14 +5,12 @@ use hyper::server::conn::http1::Builder;
 use crate::http::conn::stream::READ_AT_ONCE;
 use crate::http::exchange::rules;
 use crate::http::http1::date::Date;
-use crate::http::http1::field_maps::FieldMaps;
 use crate::http::options::{DateHeader, Http, KeepAlive};
 
 /// State that all HTTP/1 connections of a worker share. It does not depend on their service.
 pub(crate) struct Shared {
     pub(crate) builder: Builder,
     pub(crate) date: Date,
-    pub(crate) field_maps: FieldMaps,
 }
 
 impl Shared {
@@ -20,7 +18,6 @@ impl Shared {
         Self {
             builder: builder(http),
             date: Date::new(),
-            field_maps: FieldMaps::new(),
         }
     }
 }

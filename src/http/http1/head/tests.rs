@@ -1,3 +1,7 @@
+use std::mem;
+
+use http::HeaderName;
+
 use super::*;
 
 /// The result, and the request, which is still new if it is not plain.
@@ -5,7 +9,7 @@ type Outcome = (Found, Request<()>);
 
 fn find_next(input: &mut BytesMut, cache: &mut HeadCache) -> Outcome {
     let mut request = Request::new(());
-    let found = find(input, &mut request, cache, &FieldMaps::new(), &Http::new());
+    let found = find(input, &mut request, cache, &Http::new());
     (found, request)
 }
 
@@ -94,6 +98,92 @@ fn the_cache_does_not_change_a_request() {
     }
 }
 
+/// What a handler may do to the fields of its request before it makes a response of it.
+const HANDLERS: [fn(&mut HeaderMap); 9] = [
+    |_| {},
+    |fields| {
+        fields.remove("cookie");
+    },
+    |fields| fields.clear(),
+    |fields| *fields = HeaderMap::new(),
+    |fields| {
+        fields.append("cookie", HeaderValue::from_static("of the handler"));
+    },
+    |fields| {
+        fields.insert("cookie", HeaderValue::from_static("of the handler"));
+    },
+    |fields| {
+        fields.append("x-new", HeaderValue::from_static("of the handler"));
+    },
+    |fields| {
+        let cookie = fields.remove("cookie");
+        fields.insert("x-new", cookie.unwrap_or(HeaderValue::from_static("")));
+    },
+    |fields| {
+        fields
+            .values_mut()
+            .for_each(|value| value.set_sensitive(true))
+    },
+];
+
+/// Serves a request as a connection does, and checks its fields.
+fn serve(fields: &str, cache: &mut HeadCache, handler: fn(&mut HeaderMap)) {
+    let text = format!("GET / HTTP/1.1\r\n{fields}\r\n");
+    let mut input = BytesMut::from(&*text);
+    let (found, mut request) = find_next(&mut input, cache);
+    let Found::Plain { head, new, .. } = found else {
+        panic!("it is plain: {text}");
+    };
+    let mut expected = HeaderMap::new();
+    for line in fields.lines() {
+        let (name, value) = line.split_once(": ").expect("a field");
+        let name = HeaderName::try_from(name).expect("a name");
+        expected.append(name, HeaderValue::try_from(value).expect("a value"));
+    }
+    let fields = request.headers_mut();
+    assert_eq!(*fields, expected, "{text}");
+    assert!(!fields.values().any(HeaderValue::is_sensitive), "{text}");
+    handler(fields);
+    field_maps::exchange(fields);
+    let response = mem::take(fields);
+    let cached = cache.cached();
+    let keeps = |fields: &mut _| cached.is_some_and(|cached| cached.keep_fields(fields, new));
+    field_maps::put_back(response, keeps);
+    drop((request, input));
+    if let Head::Taken(head) = head {
+        assert!(head.is_unique(), "its memory is free: {text}");
+    }
+}
+
+/// The map has the fields of an earlier request, perhaps of another client.
+#[test]
+fn the_fields_in_a_used_map_do_not_change_a_request() {
+    let heads = [
+        "host: h\r\ncookie: a\r\nx-a: 1\r\n",
+        "host: h\r\ncookie: b\r\nx-a: 1\r\n",
+        "host: h\r\ncookie: b\r\nx-a: 2\r\n",
+        "host: h\r\nx-a: 1\r\ncookie: a\r\n",
+        "host: h\r\nx-new: a\r\nx-a: 1\r\n",
+        "host: h\r\ncookie: a\r\nx-a: 1\r\nx-new: 1\r\n",
+        "host: h\r\ncookie: a\r\nx-a: 1\r\ncookie: b\r\n",
+        "host: h\r\ncookie: a\r\ncookie: c\r\nx-a: 1\r\n",
+        "host: h\r\n",
+    ];
+    for handler in HANDLERS {
+        let mut caches = heads.map(|_| HeadCache::default());
+        for (head, cache) in heads.iter().zip(&mut caches) {
+            (0..3).for_each(|_| serve(head, cache, handler));
+            assert!(cache.cached().is_some());
+        }
+        for cache in &mut caches {
+            for (before, head) in heads.iter().flat_map(|it| heads.map(|head| (it, head))) {
+                serve(before, cache, handler);
+                serve(head, cache, |_| {});
+            }
+        }
+    }
+}
+
 /// All texts that differ from this one in one place.
 fn almost(text: &str) -> impl Iterator<Item = Vec<u8>> {
     const BYTES: &[u8] = b"\0\t\n\x0b\r !\"#%+,-./0129:;?@AGZ_agz~\x7f\x80\xff";
@@ -117,6 +207,7 @@ fn described(text: &[u8], cache: &mut HeadCache) -> String {
             head,
             body,
             is_last,
+            ..
         } => (head, body, is_last),
         Found::Other(taken) => {
             assert_eq!([&taken[..], &input].concat(), text);
@@ -297,13 +388,7 @@ fn a_body_that_has_not_come_stays_in_the_input_and_one_that_is_too_long_is_hyper
     let mut find = |length: usize, body: &str| {
         let text = format!("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}");
         let (mut input, mut request) = (BytesMut::from(&*text), Request::new(()));
-        let found = find(
-            &mut input,
-            &mut request,
-            &mut cache,
-            &FieldMaps::new(),
-            &http,
-        );
+        let found = find(&mut input, &mut request, &mut cache, &http);
         let is_plain = matches!(found, Found::Plain { .. });
         assert!(is_plain != (input == *text), "a plain one is taken");
         found
