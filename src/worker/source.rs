@@ -27,6 +27,9 @@ use crate::worker::stream::Stream;
 #[derive(Debug)]
 pub(super) struct Source {
     kind: SourceKind,
+    /// That of the socket, which all descriptors of it have in common; `None` if the kernel does
+    /// not tell.
+    inode: Option<u64>,
     /// The slot that the source was adopted from; `None` if it is the worker's own.
     pub(super) adopted: Option<Slot>,
     /// Connections that waited when the drain began and have not been taken since; `usize::MAX` if
@@ -95,42 +98,44 @@ impl Source {
     pub(super) fn listener(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
         SockRef::from(&fd).set_nonblocking(true)?;
         let fd = Arc::new(fd);
+        let inode = inode(&fd);
         let listener = Listener {
             address: Arc::new(listener::address(&fd)?),
             watch: Some(fds::watch_readable(Arc::clone(&fd))?),
             fd,
         };
-        Ok(Self::new(SourceKind::Listener(listener), adopted))
+        Ok(Self::new(SourceKind::Listener(listener), inode, adopted))
     }
 
     /// Call inside a runtime.
     pub(super) fn inbox(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
-        Ok(Self::new(SourceKind::Inbox(Receiver::new(fd)?), adopted))
+        let inode = inode(&fd);
+        let inbox = SourceKind::Inbox(Receiver::new(fd)?);
+        Ok(Self::new(inbox, inode, adopted))
     }
 
-    fn new(kind: SourceKind, adopted: Option<Slot>) -> Self {
+    fn new(kind: SourceKind, inode: Option<u64>, adopted: Option<Slot>) -> Self {
         Self {
             kind,
+            inode,
             adopted,
             waiting: usize::MAX,
             rest: None,
         }
     }
 
-    /// Whether both are one socket.
+    /// Whether both are one socket. A worker that adopts compares each listener of the slot with
+    /// each that it has, so this asks the kernel nothing.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let inode = self.inode();
-        inode.is_some() && inode == other.inode()
+        self.is_open() && other.is_open() && self.inode.is_some() && self.inode == other.inode
     }
 
-    /// That of the socket, which all descriptors of it have in common. `None` if the kernel does
-    /// not tell, and for an inbox that was shut down.
-    fn inode(&self) -> Option<u64> {
-        let socket = match &self.kind {
-            SourceKind::Listener(listener) => &listener.fd,
-            SourceKind::Inbox(inbox) => inbox.socket()?,
-        };
-        Some(file_status::of(socket, c"").ok()?.inode)
+    /// False for an inbox that was shut down. Another socket may have its inode by now.
+    fn is_open(&self) -> bool {
+        match &self.kind {
+            SourceKind::Listener(_) => true,
+            SourceKind::Inbox(inbox) => inbox.socket().is_some(),
+        }
     }
 
     pub(super) fn is_inbox(&self) -> bool {
@@ -208,6 +213,10 @@ impl Source {
                 .transpose(),
         }
     }
+}
+
+fn inode(socket: &OwnedFd) -> Option<u64> {
+    Some(file_status::of(socket, c"").ok()?.inode)
 }
 
 impl Listener {
