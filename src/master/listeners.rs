@@ -3,6 +3,7 @@
 
 mod bound;
 mod close;
+mod mend;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -24,7 +25,6 @@ use crate::master::listeners::close::close;
 pub(super) use crate::master::listeners::watch::ListenerWatch;
 use crate::protocol::admin::AcceptQueue;
 use crate::protocol::inbox::Inbox;
-use crate::sys::apart::apart;
 use crate::sys::fds;
 use crate::sys::listener::unix::{Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
@@ -129,89 +129,14 @@ impl Listeners {
             held: Vec::new(),
             unix: access(config),
         };
-        listeners.for_each(Self::defer_one);
+        listeners.set_defer_accept(&listeners.places());
         listeners
     }
 
     /// For listeners that are not new.
     fn mended(self) -> Self {
-        self.for_each(Self::mend_one);
+        self.mend_places(&self.places());
         self
-    }
-
-    fn for_each(&self, act: fn(&Self, &Bound, &OwnedFd, Slot)) {
-        for bound in &self.bound {
-            for (index, listener) in (0..).zip(bound.listeners.all()) {
-                act(self, bound, listener, Slot(index));
-            }
-        }
-    }
-
-    /// Gives the slot's listeners their backlog and options, which a worker may have changed.
-    fn mend(&self, slot: Slot) {
-        for bound in &self.bound {
-            if let Some(listener) = bound.listeners.of(slot) {
-                self.defer_one(bound, listener, slot);
-                self.mend_one(bound, listener, slot);
-            }
-        }
-    }
-
-    fn defer_one(&self, bound: &Bound, listener: &OwnedFd, slot: Slot) {
-        let all_defer = self.defer_accept == DeferAccept::On;
-        // By default, listeners of the service manager's units stay as they are.
-        if bound.asked.is_some() || all_defer {
-            let deferred = all_defer || self.deferred.contains(&slot);
-            set_defer_accept(&bound.address, listener, deferred);
-        }
-    }
-
-    fn mend_one(&self, bound: &Bound, listener: &OwnedFd, slot: Slot) {
-        let address = &bound.address;
-        if bound.asked.is_none() {
-            return;
-        }
-        match bound.mend(listener, self.backlog) {
-            Ok(changed) if changed.is_empty() => {}
-            // A process holds the lock, so the listener counts as closed, and is replaced.
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
-            Ok(changed) => tracing::warn!(
-                %address, %slot, changed = changed.join(", "),
-                "a worker has changed options of a listener; they are as before"
-            ),
-            Err(error) => tracing::error!(
-                %address, %slot, %error,
-                "a worker has changed a listener, and it stays so until the server ends"
-            ),
-        }
-    }
-
-    /// Has the listeners that only these slots have defer, and those of no other slot. Shared ones
-    /// stay as they are. Call it for [`DeferAccept::Auto`] only.
-    pub(super) fn defer(&mut self, defers: impl Fn(Slot) -> bool) {
-        for slot in (0..self.slots()).map(Slot) {
-            let deferred = defers(slot);
-            let is_change = match deferred {
-                true => self.deferred.insert(slot),
-                false => self.deferred.remove(&slot),
-            };
-            if !is_change {
-                continue;
-            }
-            tracing::debug!(%slot, deferred, "TCP_DEFER_ACCEPT");
-            for bound in &self.bound {
-                if let SlotListeners::PerSlot(_) = bound.listeners
-                    && let Some(listener) = bound.listeners.of(slot)
-                {
-                    set_defer_accept(&bound.address, listener, deferred);
-                }
-            }
-        }
-    }
-
-    /// Whether [`defer`](Self::defer) has a slot's listeners defer.
-    pub(super) fn defers(&self) -> bool {
-        !self.deferred.is_empty()
     }
 
     /// Moves all of them out, for the next image.
@@ -334,9 +259,6 @@ impl Listeners {
             for _ in listeners.len()..=last {
                 let listener = listener::tcp(address, Reuse::Join, self.backlog)
                     .map_err(|source| bind_error(&bound.address, source))?;
-                if self.defer_accept == DeferAccept::On {
-                    set_defer_accept(&bound.address, &listener, true);
-                }
                 made.push((at, listener));
             }
         }
@@ -348,6 +270,9 @@ impl Listeners {
             if let SlotListeners::PerSlot(listeners) = &mut self.bound[at].listeners {
                 listeners.push(listener);
             }
+        }
+        if ensured == Ensured::New && self.defer_accept == DeferAccept::On {
+            self.set_defer_accept(&self.places());
         }
         Ok(ensured)
     }
@@ -392,11 +317,6 @@ impl Listeners {
         renewed
     }
 
-    /// Whether a worker has closed a listener of the slot for all processes.
-    fn is_any_closed(&self, slot: Slot) -> bool {
-        self.bound.iter().any(|bound| bound.is_closed(slot))
-    }
-
     /// Opens the listeners again that are closed, or whose socket file is gone.
     fn reopen(&mut self) -> Vec<bound::Reopened> {
         let (backlog, unix) = (self.backlog, self.unix);
@@ -438,17 +358,6 @@ impl Listeners {
             })
             .collect();
         (listeners, files)
-    }
-}
-
-/// Sets the option, also of a listener that was inherited.
-fn set_defer_accept(address: &Address, listener: &OwnedFd, deferred: bool) {
-    if let Address::Unix(_) = address {
-        return;
-    }
-    let set = |it: BorrowedFd<'_>| listener::defer_accept(it, deferred).map(|()| 0);
-    if let Err(error) = apart(listener, set) {
-        tracing::warn!(%address, %error, "TCP_DEFER_ACCEPT stays as it was");
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ const LONG_PATIENCE: Duration = Duration::from_secs(30);
 /// no memory that is allocated. It may use no descriptor but that of `socket`.
 pub(crate) fn apart(
     socket: impl AsFd,
-    act: impl FnOnce(BorrowedFd<'_>) -> io::Result<u32>,
+    act: impl Fn(BorrowedFd<'_>) -> io::Result<u32>,
 ) -> io::Result<u32> {
     let socket = socket.as_fd();
     all_apart(&[socket], || act(socket))
@@ -39,45 +40,110 @@ pub(crate) fn apart(
 /// As [`apart`], for several sockets: `act` may use these descriptors.
 pub(crate) fn all_apart(
     sockets: &[impl AsFd],
-    act: impl FnOnce() -> io::Result<u32>,
+    act: impl Fn() -> io::Result<u32>,
 ) -> io::Result<u32> {
-    let Ok((mut result, to)) = io::pipe() else {
-        return act();
-    };
+    let mut results = calls_apart(sockets, 1, |_| act());
+    results.pop().expect("one result for one call")
+}
+
+/// As [`apart`] for each of these sockets, whose index `act` gets, in one process: to make one
+/// takes longer the more descriptors this process has. A socket that is waited for costs the others
+/// nothing but another process.
+pub(crate) fn each_apart(
+    sockets: &[impl AsFd],
+    act: impl Fn(usize) -> io::Result<u32>,
+) -> Vec<io::Result<u32>> {
+    calls_apart(sockets, sockets.len(), act)
+}
+
+/// The results of `act` for 0 and each further number below `count`.
+fn calls_apart(
+    sockets: &[impl AsFd],
+    count: usize,
+    act: impl Fn(usize) -> io::Result<u32>,
+) -> Vec<io::Result<u32>> {
+    let mut results = Vec::with_capacity(count);
+    while results.len() < count {
+        let first = results.len();
+        let Ok((process, ends)) = fork_for(sockets, first..count, &act) else {
+            results.extend((first..count).map(act));
+            break;
+        };
+        match results_of(process, ends, count - first, &mut results) {
+            Ended::WithAll => {}
+            Ended::Waits => {
+                let why = "another process holds the lock of the socket";
+                results.push(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
+            }
+            // The kernel kills processes if memory is short. That says nothing about the socket.
+            Ended::Killed => results.push(act(results.len())),
+        }
+    }
+    results
+}
+
+/// Forks a process that writes the result of each call to the pipe of which this returns the end.
+fn fork_for(
+    sockets: &[impl AsFd],
+    calls: Range<usize>,
+    act: impl Fn(usize) -> io::Result<u32>,
+) -> io::Result<(Pid, io::PipeReader)> {
+    let (results, to) = io::pipe()?;
     let sockets = sockets.iter().map(|socket| socket.as_fd().as_raw_fd());
     let mut kept: Vec<_> = sockets.chain([to.as_raw_fd()]).collect();
     kept.sort_unstable();
     // SAFETY: the new process makes only async-signal-safe calls: those of `act`, close_range(2),
     // write(2) and _exit(2). It drops nothing that this process has made before.
-    let pid = unsafe {
+    unsafe {
         match libc::fork() {
-            -1 => return act(),
+            -1 => Err(io::Error::last_os_error()),
             0 => {
                 close_all_but(&kept);
-                let bytes = encode(act());
-                libc::write(to.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+                for call in calls {
+                    let bytes = encode(act(call));
+                    libc::write(to.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+                }
                 libc::_exit(0)
             }
-            pid => Pid::from_raw(pid),
+            process => Ok((Pid::from_raw(process), results)),
         }
-    };
-    drop(to);
-    let mut bytes = [0; 8];
-    let comes = |patience| comes(result.as_fd(), patience);
-    if !comes(PATIENCE) && (is_blocked(pid) || !comes(LONG_PATIENCE)) {
-        // It ends when it has got the lock. The caller reaps it as it reaps any unknown process.
-        let _ = kill(pid, Signal::SIGKILL);
-        let why = "another process holds the lock of the socket";
-        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
     }
-    let read = result.read_exact(&mut bytes);
+}
+
+/// How a process that calls has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    WithAll,
+    /// It waits for a lock, and ends when it has got that. The caller reaps it as it reaps any
+    /// unknown process.
+    Waits,
+    Killed,
+}
+
+/// Reads the results of `count` calls.
+fn results_of(
+    process: Pid,
+    mut from: io::PipeReader,
+    count: usize,
+    results: &mut Vec<io::Result<u32>>,
+) -> Ended {
+    let mut ended = Ended::WithAll;
+    for _ in 0..count {
+        let mut bytes = [0; 8];
+        let comes = |patience| comes(from.as_fd(), patience);
+        if !comes(PATIENCE) && (is_blocked(process) || !comes(LONG_PATIENCE)) {
+            let _ = kill(process, Signal::SIGKILL);
+            return Ended::Waits;
+        }
+        if from.read_exact(&mut bytes).is_err() {
+            ended = Ended::Killed;
+            break;
+        }
+        results.push(decode(bytes));
+    }
     // It fails if another thread waits for every process.
-    let _ = waitpid(pid, None);
-    match read {
-        Ok(()) => decode(bytes),
-        // The kernel kills processes if memory is short. That says nothing about the socket.
-        Err(_) => act(),
-    }
+    let _ = waitpid(process, None);
+    ended
 }
 
 /// Whether the process waits in the kernel and no signal can end that (state D), as for a lock.
@@ -137,6 +203,7 @@ fn decode([a, b, c, d, e, f, g, h]: [u8; 8]) -> io::Result<u32> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::BTreeSet;
     use std::net::TcpListener;
     use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
     use std::ptr::null_mut;
@@ -215,6 +282,45 @@ pub(crate) mod tests {
             0b101
         );
         assert_eq!(open().expect("here"), 0b111);
+    }
+
+    #[test]
+    fn one_process_calls_for_many_sockets() {
+        let all = [(); 100].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let results = each_apart(&all, |_| Ok(std::process::id()));
+        let processes: BTreeSet<_> = results.into_iter().map(|it| it.expect("it ends")).collect();
+        assert_eq!(processes.len(), 1);
+        assert!(!processes.contains(&std::process::id()));
+    }
+
+    #[test]
+    fn each_socket_has_its_own_result() {
+        let all = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let own = Pid::this();
+        let results = each_apart(&all, |at| match at {
+            1 => Err(Errno::EADDRINUSE.into()),
+            2 if Pid::this() != own => {
+                kill(Pid::this(), Signal::SIGKILL)?;
+                Ok(0)
+            }
+            other => Ok(u32::try_from(other).expect("few")),
+        });
+        let results: Vec<_> = results.into_iter().map(Result::ok).collect();
+        assert_eq!(results, [Some(0), None, Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn a_socket_that_is_waited_for_hides_no_other() {
+        let all = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        // listen(2) takes the lock.
+        let listen = |at: usize| crate::sys::listener::listen(&all[at], 8).map(|()| 0);
+        let Some(results) = while_locked(&all[1], || each_apart(&all, listen)) else {
+            println!("not tested: it needs userfaultfd(2), and root");
+            return;
+        };
+        let kinds = results.into_iter().map(|it| it.err().map(|it| it.kind()));
+        let waited = Some(io::ErrorKind::TimedOut);
+        assert_eq!(kinds.collect::<Vec<_>>(), [None, waited, None]);
     }
 
     #[test]

@@ -168,19 +168,11 @@ impl Bound {
 
     fn is_any_closed(&self, listeners: &[OwnedFd]) -> bool {
         match self.address {
-            Address::Tcp(address) => !harm::listen_at(listeners, address),
+            Address::Tcp(address) => {
+                let listeners: Vec<_> = listeners.iter().map(|it| (it.as_fd(), address)).collect();
+                !harm::listen_at(&listeners)
+            }
             Address::Unix(_) => listener::is_any_shut_down(listeners.iter().map(AsFd::as_fd)),
-        }
-    }
-
-    /// Gives a listener its backlog and its options, which a worker may have changed. Returns the
-    /// names of options that were different. Does nothing if it is closed.
-    pub(super) fn mend(&self, listener: &OwnedFd, backlog: u32) -> io::Result<Vec<&'static str>> {
-        match self.address {
-            Address::Tcp(address) => harm::mend(listener, address, self.listeners.reuse(), backlog),
-            Address::Unix(_) if listener::is_shut_down(listener) => Ok(Vec::new()),
-            // A connection has the options of the client's socket.
-            Address::Unix(_) => listener::listen(listener, backlog).map(|()| Vec::new()),
         }
     }
 
@@ -287,7 +279,7 @@ impl SlotListeners {
     }
 
     /// How a TCP listener is bound beside the others.
-    fn reuse(&self) -> Reuse {
+    pub(super) fn reuse(&self) -> Reuse {
         match self {
             Self::PerSlot(_) => Reuse::Join,
             Self::Shared { .. } => Reuse::None,

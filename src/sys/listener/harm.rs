@@ -4,15 +4,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::libc::{self, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::address::Address;
-use crate::sys::apart::{all_apart, apart};
+use crate::sys::apart::{all_apart, apart, each_apart};
 use crate::sys::fds;
-use crate::sys::listener::{Reuse, address, listen, listen_again, prepared};
+use crate::sys::listener::{self, Reuse, address, listen_again, prepared};
 
 /// An option, by its level and its number (setsockopt(2)).
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +43,13 @@ const OPTIONS: [Name; 17] = [
     Name("TCP_USER_TIMEOUT", IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
-/// Whether all these sockets listen at their address. A process that has one can shut it down and
-/// use it for a connection, which poll(2) does not report. A socket whose lock a process holds
+/// Whether each of these sockets listens at its address. A process that has one can shut it down
+/// and use it for a connection, which poll(2) does not report. A socket whose lock a process holds
 /// counts as one that does not listen.
-pub(crate) fn listen_at(listeners: &[OwnedFd], wanted: SocketAddr) -> bool {
-    let here = |it: &OwnedFd| listens_here(it.as_fd(), wanted);
-    let listen = all_apart(listeners, || Ok(listeners.iter().all(here).into()));
+pub(crate) fn listen_at(listeners: &[(BorrowedFd<'_>, SocketAddr)]) -> bool {
+    let here = |&(it, wanted): &(BorrowedFd<'_>, SocketAddr)| listens_here(it, wanted);
+    let sockets: Vec<_> = listeners.iter().map(|(it, _)| it).collect();
+    let listen = all_apart(&sockets, || Ok(listeners.iter().all(here).into()));
     listen.is_ok_and(|listen| listen == 1)
 }
 
@@ -83,26 +84,31 @@ pub(crate) fn restore(listener: impl AsFd, address: SocketAddr, reuse: Reuse) ->
     apart(listener, |it| restore_here(it, address, reuse)).map(drop)
 }
 
-/// As [`restore`], and gives the listener the length of its queue again. Returns the names of the
-/// options that were different. Does nothing if the socket does not listen at its address: if it is
-/// not bound, listen(2) binds it to another port.
+/// As [`restore`] for each of these, and gives the listener the length of its queue again. Returns
+/// the names of the options that were different. Does nothing if the socket does not listen at its
+/// address: if it is not bound, listen(2) binds it to another port.
 pub(crate) fn mend(
-    listener: impl AsFd,
-    address: SocketAddr,
-    reuse: Reuse,
+    listeners: &[(BorrowedFd<'_>, SocketAddr, Reuse)],
     backlog: u32,
-) -> io::Result<Vec<&'static str>> {
-    let changed = apart(listener, |it| {
+) -> Vec<io::Result<Vec<&'static str>>> {
+    let sockets: Vec<_> = listeners.iter().map(|(it, ..)| it).collect();
+    let changed = each_apart(&sockets, |at| {
+        let (it, address, reuse) = listeners[at];
         if !listens_here(it, address) {
             return Ok(0);
         }
-        listen(it, backlog)?;
+        listener::listen(it, backlog)?;
         restore_here(it, address, reuse)
-    })?;
+    });
+    changed.into_iter().map(|it| it.map(names)).collect()
+}
+
+/// The options of these bits.
+fn names(changed: u32) -> Vec<&'static str> {
     let changed = (0..)
         .zip(OPTIONS)
         .filter(|(at, _)| changed & (1 << at) != 0);
-    Ok(changed.map(|(_, name)| name.0).collect())
+    changed.map(|(_, name)| name.0).collect()
 }
 
 /// Returns a bit for each option that was different.
@@ -162,7 +168,8 @@ mod tests {
                 Reuse::First => Reuse::Join,
                 other => other,
             };
-            let restore = || mend(&listener, local, reuse, 8).expect("it may");
+            let this = [(listener.as_fd(), local, reuse)];
+            let restore = || mend(&this, 8).remove(0).expect("it may");
             assert_eq!(restore(), [""; 0], "{any}: untouched");
             let mut changed = Vec::new();
             for name in OPTIONS {
