@@ -19,6 +19,9 @@ const ROUNDS_PER_TIMEOUT: u32 = 4;
 pub(crate) struct HangPolicy {
     timeout: Duration,
     next: Duration,
+    /// When the master went on after it was stopped, and perhaps the workers with it. No worker's
+    /// timeout begins earlier.
+    resumed: Duration,
     /// Workers whose queues have connections, and whose heartbeats have not changed since that was
     /// seen.
     waiting: BTreeMap<WorkerId, Waiting>,
@@ -68,12 +71,11 @@ pub(crate) enum Verdict {
     Hung,
 }
 
-/// Whether to check the workers now.
+/// How late a check begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// The master is so late that it must have been stopped, and perhaps the workers with it. The
-    /// next round checks them.
-    Skipped,
+    /// So late that the master must have been stopped. No worker hangs yet.
+    Resumed,
     Due,
 }
 
@@ -82,6 +84,7 @@ impl HangPolicy {
         Self {
             timeout,
             next: now + timeout / ROUNDS_PER_TIMEOUT,
+            resumed: Duration::ZERO,
             waiting: BTreeMap::new(),
         }
     }
@@ -98,8 +101,8 @@ impl HangPolicy {
         let late = now.saturating_sub(self.next) > self.timeout / 2;
         self.next = now + self.timeout / ROUNDS_PER_TIMEOUT;
         if late {
-            self.waiting.clear();
-            return Round::Skipped;
+            self.resumed = now;
+            return Round::Resumed;
         }
         Round::Due
     }
@@ -122,6 +125,7 @@ impl HangPolicy {
             self.forget(worker);
             return Verdict::Well;
         };
+        let since = since.max(self.resumed);
         if now.saturating_sub(since) >= self.timeout {
             self.forget(worker);
             return Verdict::Hung;
@@ -230,18 +234,22 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_of_the_master_a_round_is_skipped() {
+    fn after_a_pause_of_the_master_each_timeout_begins_again() {
         let mut watch = watch();
         assert_eq!(watch.next(), seconds(1002));
         assert_eq!(watch.round(seconds(1002)), Round::Due);
         judge(&mut watch, 1002, 1002, Open);
         judge(&mut watch, 1002, 10, Queued);
         // From here on all processes were stopped for as long as the timeout.
-        assert_eq!(watch.round(seconds(1010)), Round::Skipped);
+        assert_eq!(watch.round(seconds(1010)), Round::Resumed);
+        for now in [1010, 1012, 1017] {
+            assert_eq!(judge(&mut watch, now, 1002, Open), Well);
+            assert_eq!(judge(&mut watch, now, 10, Queued), Doubtful);
+        }
         assert_eq!(watch.round(seconds(1012)), Round::Due);
-        assert_eq!(judge(&mut watch, 1012, 10, Queued), Doubtful);
         // A worker that has not moved since is hung.
-        assert_eq!(judge(&mut watch, 1012, 1002, Open), Hung);
+        assert_eq!(judge(&mut watch, 1018, 10, Queued), Hung);
+        assert_eq!(judge(&mut watch, 1018, 1002, Open), Hung);
     }
 
     #[test]

@@ -30,9 +30,8 @@ impl Master {
     /// Checks each worker. Asks doubtful ones for a heartbeat, and reports those that hang.
     pub(in crate::master) fn check_hangs(&mut self, now: Duration) {
         let round = self.hang.as_mut().map(|hang| hang.round(now));
-        if round == Some(Round::Skipped) {
-            tracing::info!("the master was stopped for a while; it checks the workers later");
-            return;
+        if round == Some(Round::Resumed) {
+            tracing::info!("the master was stopped for a while; each hang timeout begins again");
         }
         for (worker, verdict) in self.judge_workers(now) {
             match verdict {
