@@ -233,7 +233,7 @@ impl Master {
 
     /// Sleeps until a descriptor is ready or a task is due.
     fn wait(&mut self) {
-        let timeout = match self.until_next_task() {
+        let timeout = match self.fall_asleep() {
             None => PollTimeout::NONE,
             Some(left) => {
                 // Rounded up: if the master woke early, it would spin until the task is due.
@@ -255,6 +255,7 @@ impl Master {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => self.wait_without_poll(error),
         }
+        self.awake();
     }
 
     /// poll(2) refuses more descriptors than the limit, which another process may have lowered

@@ -58,15 +58,27 @@ impl Master {
     }
 
     /// How long the loop may sleep; `None` if no task waits.
-    pub(super) fn until_next_task(&self) -> Option<Duration> {
+    pub(super) fn fall_asleep(&mut self) -> Option<Duration> {
         let now = clock::monotonic();
-        let due = self.schedule(now).into_iter().filter_map(|(_, due)| due);
-        due.min().map(|due| due.saturating_sub(now))
+        let latest = self.clock.latest_wake();
+        let wake = |(task, due): (Task, Option<Duration>)| match task {
+            Task::AdminDeadlines | Task::PreStop | Task::Deadlines => Some(due?.min(latest)),
+            _ => due,
+        };
+        let wakes = self.schedule(now).into_iter().filter_map(wake).min();
+        self.clock.sleeps_until(wakes);
+        wakes.map(|wakes| wakes.saturating_sub(now))
+    }
+
+    /// The loop has woken.
+    pub(super) fn awake(&mut self) {
+        self.clock.is_awake(clock::monotonic());
     }
 
     /// Does each task that is due.
     pub(super) fn run_due_tasks(&mut self) {
         let now = clock::monotonic();
+        self.clock.is_awake(now);
         for (task, due) in self.schedule(now) {
             if due.is_none_or(|due| due > now) {
                 continue;

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::apps;
 use crate::client::{Client, Over, get};
-use crate::support::{Server, binary, pid_of, words};
+use crate::support::{Server, binary, pid_of, status_field, until, words};
 
 tests! {
     term_finishes_open_requests,
@@ -24,6 +24,7 @@ tests! {
     an_idle_connection_gets_one_more_response,
     a_client_that_never_reads_is_cut_at_the_deadline,
     the_connections_cut_with_a_killed_worker_are_announced,
+    a_worker_that_was_stopped_with_its_master_is_not_killed,
     two_drain_signals_at_once_do_not_stop_the_server,
     a_full_access_log_does_not_delay_the_end,
     infinite_timeouts_end_no_process,
@@ -124,6 +125,27 @@ fn the_connections_cut_with_a_killed_worker_are_announced() {
         (&exited["status"], &exited["cut"]),
         (&"signal 9".into(), &3.into())
     );
+    server.end_well();
+}
+
+/// The master and its worker are stopped until the worker's deadline has passed, as by
+/// `docker pause`. The master goes on first.
+fn a_worker_that_was_stopped_with_its_master_is_not_killed() {
+    let mut server = Server::start(&words("--workers 1 --respond hi --drain-timeout 2s"));
+    let worker = pid_of(&server.wait("worker_ready"));
+    let mut client = Client::connect(server.address());
+    assert_eq!(client.get("/").body, "hi");
+    kill(worker, Signal::SIGSTOP).expect("it lives");
+    server.signal(Signal::SIGTERM);
+    server.wait("worker_draining");
+    server.signal(Signal::SIGSTOP);
+    let stopped = Instant::now();
+    until(|| stopped.elapsed() > Duration::from_secs(4));
+    server.signal(Signal::SIGCONT);
+    // Then it has acted on each deadline that it believes has passed.
+    until(|| status_field(server.pid, "State").starts_with('S'));
+    kill(worker, Signal::SIGCONT).expect("it lives");
+    assert_eq!(server.wait("worker_exited")["status"], "exit 0");
     server.end_well();
 }
 
