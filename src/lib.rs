@@ -35,6 +35,8 @@
 //! - nothing before them may depend on being alone: no lock file, no port, no prompt;
 //! - other programs may be started before them, and get no descriptor of the server; but a worker
 //!   that itself becomes another program (execve(2)) loses its listeners and its control channel;
+//! - the master reaps the programs that its serving thread has started before. A later wait for
+//!   one fails (`ECHILD`): wait for it before, or start it on another thread, which waits for it;
 //! - a worker begins with the environment and the working directory that the master has then, so
 //!   also with what `main` has changed there: a variable that `main` removes is missing in each
 //!   worker, and a relative path that `main` enters is entered once more. The arguments are those
