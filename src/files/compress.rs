@@ -39,12 +39,18 @@ const BROTLI_QUALITY: u32 = 5;
 const BROTLI_WINDOW: u32 = 22;
 const GZIP_LEVEL: u32 = 6;
 
-/// What files became. `None`: no shorter.
+/// What files became. `None`: no shorter, or too long for the cache. A file is compressed only if
+/// the cache keeps what comes of it: otherwise each request could make the server compress again.
 #[derive(Debug)]
 pub(super) struct Compressed {
     cache: Cache<(Identity, Encoding), Option<Arc<Version>>, Weight>,
+    /// The heaviest entry that is kept: half of the cache.
+    weight_max: u64,
     running: AtomicUsize,
 }
+
+/// One of the files that are being compressed.
+struct Running<'a>(&'a AtomicUsize);
 
 #[derive(Clone, Copy, Debug)]
 struct Weight;
@@ -56,11 +62,28 @@ impl Weighter<(Identity, Encoding), Option<Arc<Version>>> for Weight {
     }
 }
 
+impl<'a> Running<'a> {
+    /// `None`: enough files are being compressed.
+    fn one_more(running: &'a AtomicUsize) -> Option<Self> {
+        let more = |running| (running < AT_ONCE).then_some(running + 1);
+        let before = running.fetch_update(Relaxed, Relaxed, more);
+        before.is_ok().then(|| Self(running))
+    }
+}
+
+/// Also if the encoder panics.
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 impl Compressed {
     /// An empty cache that holds at most so many bytes.
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             cache: cache(bytes / ENTRY, bytes, Weight),
+            weight_max: bytes as u64 / 2,
             running: AtomicUsize::new(0),
         }
     }
@@ -77,21 +100,19 @@ impl Compressed {
         if let Some(known) = self.cache.get(&key) {
             return Ok(known);
         }
-        let is_one_more = self
-            .running
-            .fetch_update(Relaxed, Relaxed, |running| {
-                (running < AT_ONCE).then_some(running + 1)
-            })
-            .is_ok();
-        if !is_one_more {
+        if OVERHEAD > self.weight_max {
             return Ok(None);
         }
+        let Some(running) = Running::one_more(&self.running) else {
+            return Ok(None);
+        };
         // Read only now: many threads with a whole file each would need much memory.
-        let compressed = read().and_then(|bytes| Ok((bytes.len(), encode(&bytes, encoding)?)));
-        self.running.fetch_sub(1, Relaxed);
-        let (length, compressed) = compressed?;
-        let is_shorter = compressed.len() < length;
-        let version = is_shorter.then(|| Arc::new(plain.compressed(compressed, encoding)));
+        let bytes = read()?;
+        let compressed = encode(&bytes, encoding)?;
+        drop(running);
+        let is_shorter = compressed.len() < bytes.len();
+        let is_kept = is_shorter && OVERHEAD + compressed.len() as u64 <= self.weight_max;
+        let version = is_kept.then(|| Arc::new(plain.compressed(compressed, encoding)));
         self.cache.insert(key, version.clone());
         Ok(version)
     }
@@ -154,12 +175,17 @@ mod tests {
     use crate::files::beneath::Reach;
     use crate::files::rules::Rules;
 
-    #[test]
-    fn a_file_is_read_when_it_is_its_turn_and_not_before() {
+    /// A version of an empty file.
+    fn plain() -> Version {
         let file = tempfile::tempfile().expect("a file");
         let metadata = file.metadata().expect("it is open");
         let (path, rules) = (Path::new("a.txt"), Rules::default());
-        let plain = Version::of(&file, &metadata, path, &rules, Reach::Disk).expect("a file");
+        Version::of(&file, &metadata, path, &rules, Reach::Disk).expect("a file")
+    }
+
+    #[test]
+    fn a_file_is_read_when_it_is_its_turn_and_not_before() {
+        let plain = plain();
         let compressed = Compressed::new(1 << 20);
         for busy in [0, AT_ONCE] {
             compressed.running.store(busy, Relaxed);
@@ -171,5 +197,43 @@ mod tests {
             assert_eq!((is_read, found.is_err()), (busy == 0, busy == 0), "{busy}");
             assert_eq!(compressed.running.load(Relaxed), busy);
         }
+    }
+
+    /// `noise` becomes no shorter, so the cache keeps only that.
+    #[test]
+    fn a_file_is_compressed_once_however_long_it_becomes() {
+        let mut chance = fastrand::Rng::with_seed(7);
+        let noise: Bytes = std::iter::repeat_with(|| chance.u8(..))
+            .take(60_000)
+            .collect();
+        let text = Bytes::from([&noise[..], &[0; 10_000]].concat());
+        for (cache, bytes, times, is_sent) in [
+            (1 << 20, &text, 1, true),
+            (1 << 20, &noise, 1, false),
+            (100_000, &text, 1, false),
+            (OVERHEAD as usize, &text, 0, false),
+            (0, &text, 0, false),
+        ] {
+            let (compressed, plain) = (Compressed::new(cache), plain());
+            let mut read = 0;
+            for _ in 0..3 {
+                let found = compressed.of(&plain, Encoding::Gzip, || {
+                    read += 1;
+                    Ok(bytes.clone())
+                });
+                assert_eq!(found.expect("it was read").is_some(), is_sent, "{cache}");
+            }
+            assert_eq!(read, times, "{cache}");
+        }
+    }
+
+    #[test]
+    fn a_panic_leaves_no_file_behind_that_seems_to_be_compressed() {
+        let (compressed, plain) = (Compressed::new(1 << 20), plain());
+        let found = std::panic::catch_unwind(|| {
+            compressed.of(&plain, Encoding::Gzip, || panic!("as an encoder might"))
+        });
+        assert!(found.is_err());
+        assert_eq!(compressed.running.load(Relaxed), 0);
     }
 }
