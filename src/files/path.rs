@@ -22,7 +22,10 @@ impl<'a> Target<'a> {
         let raw = single_slash(uri.path());
         // A browser takes a backslash for a slash in `Location`.
         let path = raw.strip_prefix('/').filter(|_| !raw.contains('\\'))?;
-        let path = Cow::from(percent_decode_str(path));
+        let path = match without_dots(path) {
+            Cow::Borrowed(path) => percent_decode_str(path).into(),
+            Cow::Owned(path) => Cow::Owned(percent_decode_str(&path).collect()),
+        };
         let is_servable = !path.starts_with(b"/") && !path.split(|&it| it == b'/').any(is_refused);
         is_servable.then_some(Self { uri, path })
     }
@@ -48,6 +51,9 @@ impl<'a> Target<'a> {
     pub(super) fn with_end(&self, cut: usize, end: &str) -> Option<HeaderValue> {
         let path = self.uri.path();
         let (_, name) = path.get(..path.len().checked_sub(cut)?)?.rsplit_once('/')?;
+        if name == "." {
+            return None;
+        }
         let directory = if path.ends_with('/') { ".." } else { "." };
         HeaderValue::try_from(match self.uri.query() {
             Some(query) => format!("{directory}/{name}{end}?{query}"),
@@ -61,6 +67,18 @@ impl<'a> Target<'a> {
 fn single_slash(path: &str) -> &str {
     let slashes = path.len() - path.trim_start_matches('/').len();
     &path[slashes.saturating_sub(1)..]
+}
+
+/// The path without its segments `.` (RFC 3986 5.2.4). Most clients remove them; apt sends them,
+/// for the source `deb http://host/apt ./`.
+fn without_dots(path: &str) -> Cow<'_, str> {
+    let names = || path.split('/').filter(|&name| name != ".");
+    if names().count() == path.split('/').count() {
+        return path.into();
+    }
+    let is_directory = path == "." || path.ends_with("/.");
+    let end = is_directory.then_some("");
+    names().chain(end).collect::<Vec<_>>().join("/").into()
 }
 
 /// Refused are hidden files, `.` and `..`; and NUL, at which the path ends for the kernel.
@@ -90,6 +108,12 @@ mod tests {
             ("/a./b", b"a./b"),
             ("/.well-known/x", b".well-known/x"),
             ("/a//b", b"a//b"),
+            ("/apt/./Packages", b"apt/Packages"),
+            ("/./a/././b", b"a/b"),
+            ("/a/.", b"a/"),
+            ("/a/./", b"a/"),
+            ("/.", b""),
+            ("/./", b""),
             ("http://host.example", b""),
         ] {
             assert_eq!(path(uri).as_deref(), Some(decoded), "{uri}");
@@ -118,6 +142,8 @@ mod tests {
             ("/docs/about.html?a=b", 5, Some("./about?a=b")),
             ("/docs/index.html", 10, Some("./")),
             ("/docs/about/", 1, Some("../about")),
+            ("/docs/./about/", 1, Some("../about")),
+            ("/docs/./", 1, None),
             ("/docs/", 50, None),
         ] {
             let uri = asked.parse().unwrap();
@@ -133,6 +159,10 @@ mod tests {
             "/..",
             "/../a",
             "/a/../b",
+            "/./../a",
+            "/.//a",
+            "/./.env",
+            "/a/./%2e%2e/b",
             "/%2e%2e%2fa",
             "/%2E%2E/a",
             "/..%2fa",

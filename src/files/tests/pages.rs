@@ -198,3 +198,13 @@ async fn a_listing_shows_what_would_be_served() {
     let closed = World::new(files);
     assert_eq!(closed.status("/without/").await, 404);
 }
+
+/// apt asks so for a repository without a `dists` directory.
+#[tokio::test]
+async fn a_dot_in_the_path_is_the_directory_itself() {
+    let world = World::new(&[("apt/Packages", b"list"), ("apt/index.html", b"apt")]);
+    assert_eq!(world.get("/apt/./Packages").await.body(), "list");
+    assert_eq!(world.get("/apt/.").await.body(), "apt");
+    let moved = world.get("/./apt").await;
+    assert_eq!(header(&moved, LOCATION), "./apt/");
+}
