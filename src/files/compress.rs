@@ -141,8 +141,8 @@ fn is_text(content_type: &HeaderValue) -> bool {
                 | "application/xml"
                 | "application/wasm"
                 | "application/vnd.ms-fontobject"
+                | "application/font-sfnt"
                 | "font/ttf"
-                | "font/otf"
                 | "image/bmp"
         )
 }

@@ -48,8 +48,8 @@ fn ask(path: &str, codings: &'static str) -> Builder {
 #[tokio::test]
 async fn a_text_is_compressed_as_the_client_likes_it() {
     let (short, long) = (text(5000), text(300_000));
-    let world = compressing(&[("a.css", &short), ("b.json", &long)]);
-    for (path, content) in [("/a.css", &short), ("/b.json", &long)] {
+    let world = compressing(&[("a.css", &short), ("b.json", &long), ("c.otf", &short)]);
+    for (path, content) in [("/a.css", &short), ("/b.json", &long), ("/c.otf", &short)] {
         let plain = world.settled(path).await;
         assert_eq!(header(&plain, VARY), "accept-encoding");
         let mut tags = vec![header(&plain, ETAG).to_owned()];
