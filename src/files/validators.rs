@@ -14,6 +14,11 @@ use httpdate::{fmt_http_date, parse_http_date};
 /// The first second that an HTTP date cannot express: the year 10000.
 const DATES_END: u64 = 253_402_300_800;
 
+/// The first second that a file may really be from. Some builds give each file the time 0 (OSTree)
+/// or 1 (Nix). If a response has no `Cache-Control`, a browser uses it for a tenth of its age
+/// without a question (RFC 9111 4.2.2): with such a date it would show an old page for years.
+const DATES_BEGIN: u64 = 2;
+
 /// The validators of one version of one file.
 #[derive(Debug)]
 pub(super) struct Validators {
@@ -23,8 +28,8 @@ pub(super) struct Validators {
     etag: HeaderValue,
     strength: Strength,
     /// In seconds since 1970, and as it is sent. `None` for a time that no HTTP date can express,
-    /// and for one in the future, which must not be sent (RFC 9110 8.8.2.1): a client that has it
-    /// would keep this version when the next one has a right time.
+    /// for one before [`DATES_BEGIN`], and for one in the future, which must not be sent (RFC 9110
+    /// 8.8.2.1): a client that has it would keep this version when the next one has a right time.
     modified: Option<(u64, HeaderValue)>,
 }
 
@@ -64,7 +69,8 @@ impl Validators {
             Strength::Weak => HeaderValue::try_from(format!("W/{tag}")),
         };
         let modified = u64::try_from(seconds).ok();
-        let modified = modified.filter(|&seconds| seconds < DATES_END && seconds <= now());
+        let modified = modified.filter(|seconds| (DATES_BEGIN..DATES_END).contains(seconds));
+        let modified = modified.filter(|&seconds| seconds <= now());
         Self {
             tag,
             etag: etag.expect("letters, digits and dots"),

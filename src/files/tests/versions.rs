@@ -60,13 +60,16 @@ async fn a_date_is_no_condition_beside_a_list_of_tags() {
     }
 }
 
+/// Builds leave the first and the second second of 1970 as the time of each file.
 #[tokio::test]
-async fn a_file_from_before_1970_is_served_without_a_date() {
+async fn a_file_from_before_1970_or_its_begin_is_served_without_a_date() {
     let world = World::new(&[("a", b"0123456789")]);
     let file = File::options().write(true).open(world.path("a")).unwrap();
     for time in [
         SystemTime::UNIX_EPOCH - Duration::from_millis(1),
         SystemTime::UNIX_EPOCH - Duration::from_secs(24 * 60 * 60),
+        SystemTime::UNIX_EPOCH,
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1),
     ] {
         file.set_modified(time).unwrap();
         let response = world.get("/a").await;
