@@ -1,5 +1,6 @@
 //! Fields that the user adds to the responses of some files.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -162,6 +163,7 @@ pub(super) struct Rules {
 impl Rules {
     /// The fields for a file.
     pub(super) fn fields(&self, path: &[u8]) -> Fields {
+        let path = &*single_slashes(path);
         self.fields_after(path, || match has_hash(path) {
             true => NEVER_CHANGES,
             false => ASK_FIRST,
@@ -170,7 +172,7 @@ impl Rules {
 
     /// The fields of a response without a file.
     pub(super) fn fields_without_file(&self, path: &[u8]) -> Fields {
-        self.fields_after(path, || ASK_FIRST)
+        self.fields_after(&single_slashes(path), || ASK_FIRST)
     }
 
     /// Later rules come last, and replace earlier ones.
@@ -180,6 +182,17 @@ impl Rules {
         let chosen = chosen.map(|rule| (rule.name.clone(), rule.value.clone()));
         safe.into_iter().chain(chosen).collect()
     }
+}
+
+/// The path as the kernel reads it. A client that writes two slashes for one gets the same file,
+/// and must not get it without its fields.
+fn single_slashes(path: &[u8]) -> Cow<'_, [u8]> {
+    if !path.windows(2).any(|two| two == b"//") {
+        return path.into();
+    }
+    let mut path = path.to_vec();
+    path.dedup_by(|next, slash| (*slash, *next) == (b'/', b'/'));
+    path.into()
 }
 
 /// Adds the fields to the head of a response.

@@ -50,6 +50,25 @@ async fn browsers_keep_files_with_a_hash_and_ask_for_others() {
 }
 
 #[tokio::test]
+async fn two_slashes_do_not_lead_past_a_pattern() {
+    let rule = "/admin/*.html: X-Frame-Options: DENY".parse();
+    let rule = rule.expect("a rule");
+    let files: &[(&str, &[u8])] = &[("admin/a.html", b"a")];
+    let world = World::with(files, |files| files.header(rule));
+    for (path, status) in [
+        ("/admin/a.html", 200),
+        ("/admin//a.html", 200),
+        ("//admin%2f%2f/a.html", 200),
+        ("/admin/./a.html", 200),
+        ("/admin//b.html", 404),
+    ] {
+        let response = world.get(path).await;
+        assert_eq!(response.status(), status, "{path}");
+        assert_eq!(header(&response, "x-frame-options"), "DENY", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_field_is_added_where_its_pattern_matches() {
     let rules = [
         "**: X-Frame-Options: DENY",
