@@ -197,10 +197,13 @@ impl Kind {
     }
 }
 
-/// A file that may not be served is as one that does not exist.
+/// A file that may not be served is as one that does not exist. So is a name that the file system
+/// cannot have, such as one that is not UTF-8: `EILSEQ` of ZFS, `EINVAL` of FAT and others.
 fn hide(errno: Errno) -> io::Error {
     match errno {
         Errno::EACCES
+        | Errno::EILSEQ
+        | Errno::EINVAL
         | Errno::EPERM
         | Errno::ELOOP
         | Errno::ENAMETOOLONG
@@ -209,5 +212,22 @@ fn hide(errno: Errno) -> io::Error {
         | Errno::ENXIO
         | Errno::EXDEV => io::Error::new(io::ErrorKind::NotFound, errno.desc()),
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_file_can_have_is_one_that_does_not_exist() {
+        for (errno, kind) in [
+            (Errno::EILSEQ, io::ErrorKind::NotFound),
+            (Errno::EINVAL, io::ErrorKind::NotFound),
+            (Errno::ENAMETOOLONG, io::ErrorKind::NotFound),
+            (Errno::EIO, io::Error::from(Errno::EIO).kind()),
+        ] {
+            assert_eq!(hide(errno).kind(), kind, "{errno}");
+        }
     }
 }
