@@ -28,8 +28,7 @@ pub(super) struct Validators {
     etag: HeaderValue,
     strength: Strength,
     /// In seconds since 1970, and as it is sent. `None` for a time that no HTTP date can express,
-    /// for one before [`DATES_BEGIN`], and for one in the future, which must not be sent (RFC 9110
-    /// 8.8.2.1): a client that has it would keep this version when the next one has a right time.
+    /// and for one before [`DATES_BEGIN`].
     modified: Option<(u64, HeaderValue)>,
 }
 
@@ -70,7 +69,6 @@ impl Validators {
         };
         let modified = u64::try_from(seconds).ok();
         let modified = modified.filter(|seconds| (DATES_BEGIN..DATES_END).contains(seconds));
-        let modified = modified.filter(|&seconds| seconds <= now());
         Self {
             tag,
             etag: etag.expect("letters, digits and dots"),
@@ -100,7 +98,7 @@ impl Validators {
 
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         headers.insert(ETAG, self.etag.clone());
-        if let Some((_, date)) = &self.modified {
+        if let Some((_, date)) = self.modified() {
             headers.insert(LAST_MODIFIED, date.clone());
         }
     }
@@ -156,11 +154,13 @@ impl Validators {
         let (line, None) = (lines.next()?, lines.next()) else {
             return None;
         };
-        Some(self.modified_at()? > seconds(line)?)
+        Some(self.modified()?.0 > seconds(line)?)
     }
 
-    fn modified_at(&self) -> Option<u64> {
-        self.modified.as_ref().map(|(seconds, _)| *seconds)
+    /// `None` as long as the time is in the future: it must not be sent then (RFC 9110 8.8.2.1). A
+    /// client that has it would keep this version when the next one has a right time.
+    fn modified(&self) -> Option<&(u64, HeaderValue)> {
+        self.modified.as_ref().filter(|(at, _)| *at <= now())
     }
 
     /// The strong comparison, in which no weak tag matches (RFC 9110 8.8.3.2).

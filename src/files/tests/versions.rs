@@ -100,6 +100,21 @@ async fn a_file_from_the_future_is_served_without_a_date() {
     assert_eq!(world.send(dated).await.status(), 200);
 }
 
+/// The cache keeps the version. Fails after a time that no test needs.
+#[tokio::test]
+async fn a_file_has_its_date_when_the_future_has_come() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let file = File::options().write(true).open(world.path("a")).unwrap();
+    let soon = SystemTime::now() + Duration::from_secs(2);
+    file.set_modified(soon).unwrap();
+    world.settled("/a").await;
+    let date = httpdate::fmt_http_date(soon);
+    while header(&world.get("/a").await, LAST_MODIFIED) != date {
+        assert!(soon.elapsed().unwrap_or_default() < Duration::from_secs(20));
+        tokio::task::yield_now().await;
+    }
+}
+
 /// The dates that clients send are theirs to choose.
 #[tokio::test]
 async fn a_date_that_is_none_is_ignored() {
