@@ -10,8 +10,8 @@ use crate::pool::field_maps;
 /// Begins a response whose header map was used before, in exchange for the one of its request. It
 /// has no fields. Default status: 200.
 ///
-/// A new map costs an allocation for each response. In the steady state this one costs none, as long
-/// as the response has no more fields than the map has capacity for. The server also keeps the
+/// A new map costs an allocation for each response. In the steady state this one costs none, as
+/// long as the response has no more fields than the map has capacity for. The server also keeps the
 /// fields of the request's map, and has less to do for the next request with the same ones.
 ///
 /// ```

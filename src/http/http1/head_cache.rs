@@ -306,7 +306,8 @@ impl CachedHead {
     }
 
     /// Keeps the fields of a request in its map, for the next one, without the values that are in
-    /// the memory of the request's head. Returns whether it has; a handler may have changed the map.
+    /// the memory of the request's head. Returns whether it has: a handler may have changed the
+    /// map.
     #[inline]
     pub(crate) fn keep_fields(&self, headers: &mut HeaderMap, new: NewValues) -> bool {
         let NewValues::At(mut bits) = new else {
