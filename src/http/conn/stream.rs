@@ -359,7 +359,7 @@ impl<I: Socket + ?Sized> Stream<I> {
             // Bytes that are sent before the end of file have the write timeout.
             ready!(rt::Write::poll_flush(Pin::new(self), cx))?;
         }
-        rt::Write::poll_shutdown(Pin::new(self), cx)
+        self.poll_send_last(cx)
     }
 
     fn note_write(

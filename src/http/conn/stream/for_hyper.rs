@@ -31,6 +31,21 @@ impl<I: Socket + ?Sized> Stream<I> {
         matches!(self.state().stage(), Stage::Head | Stage::Idle)
     }
 
+    /// Sends the held back bytes and the end of file. The stream is dropped right after it.
+    pub(super) fn poll_send_last(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check_cut()?;
+        let lingers = self.must_linger();
+        if !lingers {
+            self.last_call = LastCall::End;
+        }
+        if lingers || !self.io.is_bare() || self.state().stage() == Stage::Upgraded {
+            ready!(self.poll_send_held(cx))?;
+            return Pin::new(&mut self.io).poll_shutdown(cx);
+        }
+        // One system call is enough for both.
+        self.poll_send_by(cx, I::poll_write_last)
+    }
+
     /// Whether this many bytes that hyper writes join the held back bytes.
     fn gathers(&self, len: usize) -> bool {
         let held = self.held_len();
@@ -189,15 +204,6 @@ impl<I: Socket + ?Sized> rt::Write for Stream<I> {
             // that response before it sends it and ends the stream.
             return Poll::Ready(Ok(()));
         }
-        let lingers = this.must_linger();
-        if !lingers {
-            this.last_call = LastCall::End;
-        }
-        if lingers || !this.io.is_bare() || this.state().stage() == Stage::Upgraded {
-            ready!(this.poll_send_held(cx))?;
-            return Pin::new(&mut this.io).poll_shutdown(cx);
-        }
-        // The stream is dropped right after its shutdown, and one system call is enough for both.
-        this.poll_send_by(cx, I::poll_write_last)
+        this.poll_send_last(cx)
     }
 }

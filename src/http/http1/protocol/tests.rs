@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http_body_util::Empty;
@@ -19,6 +20,8 @@ struct Client {
     bytes: &'static [u8],
     is_bare: bool,
     sends: Sends,
+    /// The calls by which the server has sent something.
+    calls: Arc<Mutex<Vec<&'static str>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,6 +48,11 @@ impl Socket for Client {
 
     fn is_bare(&self) -> bool {
         self.is_bare
+    }
+
+    fn poll_write_last(&mut self, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.calls.lock().expect("no panic").push("the last write");
+        Poll::Ready(Ok(bytes.len()))
     }
 
     fn info(&self) -> ConnectionInfo {
@@ -74,6 +82,7 @@ impl AsyncWrite for Client {
         _: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.calls.lock().expect("no panic").push("a write");
         Poll::Ready(Ok(buf.len()))
     }
 
@@ -82,13 +91,15 @@ impl AsyncWrite for Client {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.calls.lock().expect("no panic").push("a shutdown");
         Poll::Ready(Ok(()))
     }
 }
 
-/// Polls the connection of a client once. The connection is pending then, for its client or to
-/// yield to others, and `inspect` looks at the state.
+/// Polls the connection of a client once. If the client does not ask for its end, it is pending
+/// then, for its client or to yield to others. `inspect` looks at the state.
 fn poll_once<T>(client: Client, inspect: impl FnOnce(&Registry) -> T) -> T {
+    let is_last = client.bytes.ends_with(b"close\r\n\r\n");
     let registry = Rc::new(Registry::new(Http::new(), WorkerStats::own()));
     let service = service_fn(async |request: Request| {
         let (head, _) = request.into_parts();
@@ -99,7 +110,7 @@ fn poll_once<T>(client: Client, inspect: impl FnOnce(&Registry) -> T) -> T {
     let stream = Stream::of_member(&member, client);
     let mut connection = http1.begin(stream, &member.state);
     let polled = connection.poll(&mut Context::from_waker(std::task::Waker::noop()));
-    assert!(polled.is_pending(), "it waits");
+    assert_eq!(polled.is_ready(), is_last, "it waits");
     inspect(&registry)
 }
 
@@ -110,6 +121,7 @@ fn returned(bytes: &'static [u8], is_bare: bool) -> (usize, usize) {
         bytes,
         is_bare,
         sends: Sends::Once,
+        calls: Arc::default(),
     };
     poll_once(client, |registry| {
         (registry.inputs.len(), field_maps::drop_all())
@@ -128,6 +140,7 @@ fn a_connection_yields_after_16_requests() {
             bytes: request.as_bytes(),
             is_bare,
             sends: Sends::Always,
+            calls: Arc::default(),
         };
         let responses = poll_once(client, |registry| {
             registry.counters.stats().totals().responses[1]
@@ -153,5 +166,24 @@ fn a_connection_with_a_part_of_a_head_has_buffers() {
             (0, 0),
             "{is_bare}"
         );
+    }
+}
+
+/// One system call sends both, and close(2) follows.
+#[test]
+fn the_last_response_and_the_end_of_file_are_sent_together() {
+    for (is_bare, expected) in [
+        (true, &["the last write"][..]),
+        (false, &["a write", "a shutdown"]),
+    ] {
+        let calls = Arc::default();
+        let client = Client {
+            bytes: b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+            is_bare,
+            sends: Sends::Once,
+            calls: Arc::clone(&calls),
+        };
+        poll_once(client, |_| ());
+        assert_eq!(*calls.lock().expect("no panic"), expected);
     }
 }
