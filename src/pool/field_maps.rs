@@ -24,16 +24,18 @@ thread_local! {
 struct FieldMaps {
     /// For requests. Most have the fields of an earlier one.
     free: Vec<HeaderMap>,
+    /// The map that is exchanged for another one.
     other: Option<HeaderMap>,
     other_is: Other,
 }
 
-/// The map that is exchanged for another one.
+/// The state of `other`. The first exchange waits until a connection takes maps back: in HTTP/2
+/// none does.
 #[derive(Clone, Copy)]
 enum Other {
-    /// There is none, and no response has needed one.
+    /// `None`. No response has asked for a map.
     Unwanted,
-    /// There is none, and a response has needed one.
+    /// `None`. A response has asked for a map.
     Wanted,
     /// An empty map for a response.
     Spare,
@@ -44,14 +46,19 @@ enum Other {
 /// Gives a new request a map, which may have the fields of an earlier request.
 #[inline]
 pub(crate) fn give(headers: &mut HeaderMap) {
-    debug_assert_eq!(headers.capacity(), 0);
     with(|maps| {
         if let Some(free) = maps.free.pop() {
-            // The request's own map has no capacity, so nothing has to be dropped. `forget` saves
-            // the sixty instructions by which the drop finds that out.
-            mem::forget(mem::replace(headers, free));
+            place(headers, free);
         }
     });
+}
+
+/// Replaces the map of a new message. That map has no capacity, so nothing has to be dropped:
+/// `forget` saves the sixty instructions by which the drop finds that out.
+#[inline]
+pub(crate) fn place(headers: &mut HeaderMap, fields: HeaderMap) {
+    debug_assert_eq!(headers.capacity(), 0);
+    mem::forget(mem::replace(headers, fields));
 }
 
 /// Replaces the map of a request by an empty one for its response.

@@ -1,7 +1,5 @@
 //! Responses that need no new header map.
 
-use std::mem;
-
 use http::request::Parts;
 use http::response::{Builder, Response};
 
@@ -28,9 +26,7 @@ pub fn reply(mut request: Parts) -> Builder {
     field_maps::exchange(&mut request.headers);
     let mut builder = Response::builder();
     if let Some(headers) = builder.headers_mut() {
-        // The builder's own map has no capacity, so nothing has to be dropped. `forget` saves the
-        // fifty instructions by which the drop finds that out.
-        mem::forget(mem::replace(headers, request.headers));
+        field_maps::place(headers, request.headers);
     }
     builder
 }
@@ -50,8 +46,7 @@ pub fn reply(mut request: Parts) -> Builder {
 pub fn reply_with<B>(mut request: Parts, body: B) -> Response<B> {
     field_maps::exchange(&mut request.headers);
     let mut response = Response::new(body);
-    // As in `reply`.
-    mem::forget(mem::replace(response.headers_mut(), request.headers));
+    field_maps::place(response.headers_mut(), request.headers);
     response
 }
 

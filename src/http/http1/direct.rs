@@ -55,7 +55,8 @@ pub(crate) struct Direct<I, S: Handler> {
     input: Input,
     /// The head of the current request. hyper gets it if the response is not plain.
     head: Head,
-    new: NewValues,
+    /// Of the fields of the current request.
+    new_values: NewValues,
     wanted: Wanted,
     after: After,
     output: Output,
@@ -128,7 +129,7 @@ where
                 socket,
             },
             head: Head::default(),
-            new: NewValues::All,
+            new_values: NewValues::All,
             wanted: Wanted::Content,
             after: After::NextRequest,
             output: Output::Flushed,
@@ -252,7 +253,7 @@ where
                     request.body_mut().fill(body);
                 }
                 self.head = head;
-                self.new = new;
+                self.new_values = new;
                 self.after = match is_last {
                     true => After::Close,
                     false => After::NextRequest,
@@ -386,8 +387,8 @@ where
             self.after = After::Close;
         }
         let cached = self.cache.cached();
-        let keeps =
-            |fields: &mut _| cached.is_some_and(|cached| cached.keep_fields(fields, self.new));
+        let new = self.new_values;
+        let keeps = |fields: &mut _| cached.is_some_and(|cached| cached.keep_fields(fields, new));
         field_maps::put_back(head.headers, keeps);
         None
     }

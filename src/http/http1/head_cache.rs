@@ -263,8 +263,8 @@ impl CachedHead {
     }
 
     /// Gives `headers` the fields of this head and no others. `other` has the value of the field at
-    /// a position, if it differs. To compare a field that `headers` has takes a quarter of the time
-    /// that it takes to append it to an empty map.
+    /// a position, if it differs. To compare a field that `headers` has takes 50 instructions, and
+    /// to append it to an empty map 200.
     #[inline]
     pub(crate) fn put_fields<E>(
         &self,
