@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use prefork_server::{Error, Request, Response, Worker, service_fn};
 
 use crate::apps;
-use crate::client::Client;
+use crate::client::{Client, Over};
 use crate::support::{CEILING, Server};
 
 tests! {
@@ -91,6 +91,7 @@ fn connections_leave_a_worker_that_one_client_keeps_busy() {
                 *busy.lock().expect("a slot") = greedy.response().body;
             }
         });
+        let _over = Over(&is_over);
         let begun = Instant::now();
         let mut are_away = || {
             let slots = clients.iter_mut().map(|client| client.get("/").body);
@@ -99,7 +100,6 @@ fn connections_leave_a_worker_that_one_client_keeps_busy() {
             !busy.is_empty() && slots.iter().all(|slot| *slot != *busy)
         };
         while !are_away() && begun.elapsed() < CEILING {}
-        is_over.store(true, Ordering::Relaxed);
         assert!(
             begun.elapsed() < CEILING,
             "clients stay beside the busy one"
