@@ -277,16 +277,16 @@ impl Master {
     }
 
     fn recv_signals(&mut self) {
-        while let Some(signal) = self.signals.next() {
-            match signal_map::meaning(signal) {
+        while let Some(received) = self.signals.next() {
+            match signal_map::meaning(received) {
                 SignalMeaning::Supervise(event) => {
-                    tracing::info!("{signal} received");
+                    tracing::info!("{received} received");
                     self.handle_event(event);
                 }
                 SignalMeaning::ReopenLogs => self.reopen_logs(),
                 // The loop is awake now, and reaps in each turn.
                 SignalMeaning::Ended => {}
-                SignalMeaning::Ignore => tracing::debug!("{signal} ignored"),
+                SignalMeaning::Ignore => tracing::debug!("{received} ignored"),
             }
         }
     }

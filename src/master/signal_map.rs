@@ -4,6 +4,7 @@ use nix::sys::signal::Signal;
 
 use crate::policy::Stop;
 use crate::supervisor::{Event, Step};
+use crate::sys::signals::Received;
 
 /// What a signal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,14 @@ pub(crate) enum SignalMeaning {
 /// `WINCH` is ignored, because the size of a terminal must not stop a server. A second `TERM`,
 /// `QUIT` or `INT` is a second `Stop`. For the supervisor it means "now", unless it repeats the
 /// first one.
-pub(crate) fn meaning(signal: Signal) -> SignalMeaning {
+///
+/// When its terminal closes, the server ends as by Ctrl-C: nobody would look for it, and it would
+/// keep its addresses.
+pub(crate) fn meaning(received: Received) -> SignalMeaning {
+    let signal = match received {
+        Received::Signal(signal) => signal,
+        Received::TerminalClosed => Signal::SIGINT,
+    };
     match signal {
         Signal::SIGTERM | Signal::SIGQUIT => SignalMeaning::Supervise(Event::Stop(Stop::Drain)),
         Signal::SIGINT => SignalMeaning::Supervise(Event::Interrupt),

@@ -13,10 +13,10 @@ use crate::codec::{Malformed, Reader, Record, Writer, record};
 
 /// The version in which this image writes its state. Raise it with every change of a record, and
 /// with a change of the scoreboard that an image before cannot take over.
-pub(crate) const VERSION: u16 = 13;
+pub(crate) const VERSION: u16 = 14;
 
 /// The oldest version that this image reads.
-const OLDEST: u16 = 13;
+const OLDEST: u16 = 14;
 
 /// The first bytes of an envelope.
 const MAGIC: u64 = u64::from_le_bytes(*b"prefork\n");

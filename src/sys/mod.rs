@@ -22,4 +22,5 @@ pub(crate) mod sandbox;
 pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod spawn;
+mod terminal;
 pub(crate) mod thread_time;

@@ -1,6 +1,8 @@
 //! Signals of the master: blocked, and read from a signalfd(2) in the master's loop.
 
+use std::fmt;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -8,10 +10,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::{getpid, gettid};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::{Pid, getpid, getsid, gettid};
 
 use crate::codec::record;
+use crate::sys::terminal;
 
 /// The signals that the master handles. A worker starts with all of them blocked until it has its
 /// own handlers, so that no signal ends it during its start.
@@ -46,24 +49,63 @@ pub(crate) struct Signals {
     fd: SignalFd,
     mask: SigSet,
     actions: Vec<(Signal, SigAction)>,
+    /// Whether the terminal that the master was started from is still to close. nohup(1) makes a
+    /// process ignore `SIGHUP`, so that it outlives its terminal.
+    ends_with_terminal: bool,
 }
 
-/// The numbers of the signals that were blocked when the master started.
+/// What the next image must know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Before(Vec<i32>);
+pub(crate) struct Before {
+    /// The numbers of the signals that were blocked when the master started.
+    blocked: Vec<i32>,
+    ends_with_terminal: bool,
+}
 
-record!(Before { 0 });
+record!(Before {
+    blocked,
+    ends_with_terminal,
+});
+
+/// What a signal says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Signal(Signal),
+    /// `SIGHUP` in its first meaning, for which the terminal's shell or the kernel sends it. It is
+    /// received once.
+    TerminalClosed,
+}
+
+impl fmt::Display for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => signal.fmt(f),
+            Self::TerminalClosed => f.write_str("SIGHUP of the closed terminal"),
+        }
+    }
+}
 
 impl Signals {
     pub(crate) fn block() -> io::Result<Self> {
-        Self::block_after(SigSet::thread_get_mask()?)
+        let mut signals = Self::block_after(SigSet::thread_get_mask()?)?;
+        let is_ignored = |(signal, before): &(Signal, SigAction)| {
+            *signal == Signal::SIGHUP && matches!(before.handler(), SigHandler::SigIgn)
+        };
+        signals.ends_with_terminal =
+            terminal::open().is_ok() && !signals.actions.iter().any(is_ignored);
+        Ok(signals)
     }
 
     /// Continues after an upgrade. The signals stayed blocked during execve(2), so no signal that
     /// arrived is lost.
-    pub(crate) fn resume(Before(before): &Before) -> io::Result<Self> {
-        let signals = before.iter().map(|&signal| Signal::try_from(signal));
-        Self::block_after(signals.collect::<Result<_, _>>()?)
+    pub(crate) fn resume(before: &Before) -> io::Result<Self> {
+        let blocked = before
+            .blocked
+            .iter()
+            .map(|&signal| Signal::try_from(signal));
+        let mut signals = Self::block_after(blocked.collect::<Result<_, _>>()?)?;
+        signals.ends_with_terminal = before.ends_with_terminal;
+        Ok(signals)
     }
 
     fn block_after(before: SigSet) -> io::Result<Self> {
@@ -73,6 +115,7 @@ impl Signals {
             fd: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
             mask: before,
             actions: Vec::new(),
+            ends_with_terminal: false,
         };
         READER.store(gettid().as_raw(), Ordering::Relaxed);
         let handler = SigHandler::Handler(forward);
@@ -88,15 +131,22 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The signals that were blocked before.
     pub(crate) fn before(&self) -> Before {
-        Before(self.mask.iter().map(|signal| signal as i32).collect())
+        Before {
+            blocked: self.mask.iter().map(|signal| signal as i32).collect(),
+            ends_with_terminal: self.ends_with_terminal,
+        }
     }
 
     /// The next signal that has arrived.
-    pub(crate) fn next(&mut self) -> Option<Signal> {
+    pub(crate) fn next(&mut self) -> Option<Received> {
         let info = self.fd.read_signal().ok().flatten()?;
-        Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()
+        let signal = Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()?;
+        let is_end = self.ends_with_terminal && signal == Signal::SIGHUP && is_of_terminal(&info);
+        if is_end && mem::take(&mut self.ends_with_terminal) {
+            return Some(Received::TerminalClosed);
+        }
+        Some(Received::Signal(signal))
     }
 }
 
@@ -119,6 +169,21 @@ impl Drop for Signals {
         // Fails only for an invalid `how`, which nix cannot pass.
         let _ = self.mask.thread_set_mask();
     }
+}
+
+/// Whether a `SIGHUP` comes from the end of the terminal: the kernel sends it, or the shell that
+/// the terminal was opened for, to its jobs. While the terminal is there, a user of that shell may
+/// have sent it.
+fn is_of_terminal(info: &siginfo) -> bool {
+    let is_of_leader = || {
+        let leader = getsid(None).map_or(0, Pid::as_raw);
+        info.ssi_code == libc::SI_USER
+            && i64::from(info.ssi_pid) == i64::from(leader)
+            && leader != 0
+    };
+    (info.ssi_code == libc::SI_KERNEL || is_of_leader())
+        // The second one if the other end has closed, and the kernel is about to take it away.
+        && matches!(terminal::open(), Err(Errno::ENXIO | Errno::EIO))
 }
 
 /// Runs in a thread that does not block the signal, and sends the signal to the thread that reads

@@ -16,6 +16,7 @@ use nix::unistd::{Pid, getppid, setsid};
 use crate::hooks::Limit;
 use crate::sys::before_main::{self, Owner};
 use crate::sys::credentials::Credentials;
+use crate::sys::terminal;
 
 /// The first descriptor after standard input, output and error.
 const FIRST: RawFd = 3;
@@ -52,7 +53,9 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
     command.stdin(Stdio::null());
     let (name, inherited) = before_main::variable(Owner::ChildOf(master), &inherit.fds);
     command.env(name, inherited);
-    let session = match inherit.credentials.is_some() || may_have_terminal() {
+    // `ENXIO` proves that there is none (tty(4)).
+    let may_have_terminal = !matches!(terminal::open(), Err(Errno::ENXIO));
+    let session = match inherit.credentials.is_some() || may_have_terminal {
         true => Session::New,
         false => Session::Master,
     };
@@ -139,14 +142,6 @@ fn close_range_on_exec(first: libc::c_uint) -> nix::Result<()> {
         )
     };
     Errno::result(result).map(drop)
-}
-
-/// Whether this process may have a controlling terminal. `ENXIO` proves that it has none (tty(4)).
-fn may_have_terminal() -> bool {
-    match std::fs::File::open("/dev/tty") {
-        Err(error) => error.raw_os_error() != Some(Errno::ENXIO as i32),
-        Ok(_) => true,
-    }
 }
 
 /// The highest descriptor that is open (proc(5)).

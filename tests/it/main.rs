@@ -69,6 +69,7 @@ mod startup;
 mod status;
 mod store;
 mod support;
+mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "tls")]
@@ -140,6 +141,7 @@ const MODULES: &[&[Test]] = &[
     startup::TESTS,
     status::TESTS,
     store::TESTS,
+    terminal::TESTS,
     #[cfg(feature = "tls")]
     tls::TESTS,
     #[cfg(feature = "tls")]

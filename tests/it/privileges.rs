@@ -1,26 +1,21 @@
 //! The rights of workers that run as another user than a root master.
 
 use std::fs;
-use std::io::Write;
 use std::num::NonZeroU16;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, shutdown};
-use nix::unistd::Pid;
 use prefork_server::{BoxError, Error, Request, Response, Stop, Worker, service_fn};
 use serde_json::Value;
 
 use crate::apps;
 use crate::client::{Client, get, get_unix};
 use crate::hostile::inherited;
-use crate::support::{
-    BINARY, Server, app_command, binary, can_change_user, descendants, nobody, pid_of, proc_file,
-    until,
-};
+use crate::support::{Server, app_command, can_change_user, nobody, until};
+use crate::terminal::session;
 
 tests! {
     workers_can_reload_and_cannot_stop_the_server,
@@ -28,7 +23,6 @@ tests! {
     a_unix_listener_that_a_worker_shut_down_is_replaced,
     an_inbox_that_a_worker_shut_down_is_replaced,
     workers_have_a_session_of_their_own,
-    workers_have_no_terminal_and_the_master_gets_its_signals,
     the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says,
 }
 
@@ -176,41 +170,6 @@ fn wait_until_replaced(server: &mut Server) {
     until(|| server.workers().len() == 2);
 }
 
-fn workers_have_no_terminal_and_the_master_gets_its_signals() {
-    let (input, mut keyboard) = std::io::pipe().expect("a pipe");
-    let server = binary();
-    let mut command = Command::new("script");
-    for (name, value) in server.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    let line = format!("exec {BINARY} --listen 127.0.0.1:0 --workers 2 --announce-fd 1 2>&1");
-    command.args([
-        "--quiet",
-        "--return",
-        "--flush",
-        "--command",
-        &line,
-        "/dev/null",
-    ]);
-    let mut server = Server::spawn_with_input(&mut command, input.into());
-    let master = pid_of(&server.wait("serving"));
-    let (_, terminal) = session(master);
-    assert_ne!(terminal, 0, "script(1) gives it one");
-    let workers = descendants(master);
-    assert_eq!(workers.len(), 2);
-    for worker in workers {
-        assert_eq!(session(worker), (worker.as_raw(), 0));
-    }
-    // Ctrl-C.
-    keyboard.write_all(b"\x03").expect("script(1) reads");
-    let finished = server.wait("finished");
-    assert_eq!(finished["outcome"], "drained");
-    server.end_well();
-}
-
 fn workers_have_a_session_of_their_own() {
     let Some(mut server) = start() else { return };
     server.address();
@@ -254,13 +213,4 @@ pub(crate) fn connect() -> Result<(), Error> {
         Err(error) => print!("{:?}", error.kind()),
     }
     Ok(())
-}
-
-/// A process's session and its controlling terminal, 0 if it has none (proc_pid_stat(5)).
-fn session(pid: Pid) -> (i32, i32) {
-    let stat = proc_file(pid, "stat").expect("it lives");
-    let (_, rest) = stat.rsplit_once(')').expect("its name");
-    let fields: Vec<_> = rest.split_whitespace().collect();
-    let number = |at: usize| fields[at].parse().expect("a number");
-    (number(3), number(4))
 }

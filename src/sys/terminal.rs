@@ -1,0 +1,10 @@
+//! The terminal that controls this process (tty(4)).
+
+use std::fs::File;
+
+use nix::errno::Errno;
+
+/// Opens it. `ENXIO`: there is none.
+pub(super) fn open() -> nix::Result<File> {
+    File::open("/dev/tty").map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+}

@@ -1,0 +1,145 @@
+//! A server that was started from a terminal. script(1) opens one and closes it.
+
+use std::io::{PipeWriter, Write};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::{BINARY, Ended, Server, binary, descendants, pid_of, proc_file};
+
+tests! {
+    workers_have_no_terminal_and_the_master_gets_its_signals,
+    the_server_ends_when_its_terminal_closes,
+    a_server_in_nohup_outlives_its_terminal,
+    another_hangup_is_a_reload,
+}
+
+/// What a shell in a terminal runs. `SERVER` stands for the server.
+struct Terminal {
+    server: Server,
+    keyboard: PipeWriter,
+    master: Master,
+}
+
+/// It is in a session of its own, which does not end with the test.
+struct Master(Pid);
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        let command = proc_file(self.0, "cmdline");
+        if command.is_some_and(|command| command.starts_with(BINARY)) {
+            let _ = kill(self.0, Signal::SIGKILL);
+        }
+    }
+}
+
+impl Terminal {
+    fn run(line: &str) -> Self {
+        let (input, keyboard) = std::io::pipe().expect("a pipe");
+        let server = format!("{BINARY} --listen 127.0.0.1:0 --workers 2 --announce-fd 9");
+        let mut script = binary();
+        script.env("LINE", line.replace("SERVER", &server));
+        let mut command = Command::new("sh");
+        for (name, value) in script.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        // The notices do not go through the terminal.
+        let script = "exec script --quiet --return --command \"$LINE\" /dev/null 9>&1 >&2";
+        let mut server = Server::spawn_with_input(
+            command.args(["-c", script]).env("SHELL", "/bin/sh"),
+            input.into(),
+        );
+        let master = Master(pid_of(&server.wait("serving")));
+        Self {
+            server,
+            keyboard,
+            master,
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.master.0, signal).expect("it lives");
+    }
+
+    fn upgrade(&mut self) {
+        self.signal(Signal::SIGUSR2);
+        self.server.wait("upgrade_finished");
+        self.server.wait("reload_finished");
+    }
+
+    /// What holds the terminal ends.
+    fn close(&self) {
+        self.server.signal(Signal::SIGKILL);
+    }
+}
+
+fn assert_drained(server: Server) {
+    let Ended { notices, log, .. } = server.end();
+    let names: Vec<_> = notices.iter().map(|it| &it["notice"]).collect();
+    assert!(!names.contains(&&"reload_started".into()), "{names:?}");
+    let finished = notices.last().expect("some");
+    assert_eq!(finished["outcome"], "drained", "{names:?} {log}");
+}
+
+fn workers_have_no_terminal_and_the_master_gets_its_signals() {
+    let mut shell = Terminal::run("exec SERVER");
+    let (_, terminal) = session(shell.master.0);
+    assert_ne!(terminal, 0, "script(1) gives it one");
+    let workers = descendants(shell.master.0);
+    assert_eq!(workers.len(), 2);
+    for worker in workers {
+        assert_eq!(session(worker), (worker.as_raw(), 0));
+    }
+    // Ctrl-C.
+    shell.keyboard.write_all(b"\x03").expect("script(1) reads");
+    assert_drained(shell.server);
+}
+
+fn the_server_ends_when_its_terminal_closes() {
+    for line in [
+        "exec SERVER",
+        // The kernel sends the signal when the shell has ended.
+        "SERVER; true",
+        // A shell such as bash sends it.
+        "trap 'kill -HUP $!' HUP; SERVER & wait; wait",
+    ] {
+        let mut shell = Terminal::run(line);
+        // The next image knows it too.
+        shell.upgrade();
+        shell.close();
+        assert_drained(shell.server);
+    }
+}
+
+fn a_server_in_nohup_outlives_its_terminal() {
+    let mut shell = Terminal::run("nohup SERVER >&9; true");
+    shell.upgrade();
+    shell.close();
+    shell.server.wait("reload_finished");
+    shell.signal(Signal::SIGTERM);
+    assert_drained(shell.server);
+}
+
+fn another_hangup_is_a_reload() {
+    let mut shell = Terminal::run("SERVER & read line; kill -HUP $!; wait");
+    // The shell of the terminal sends it.
+    shell.keyboard.write_all(b"\n").expect("script(1) reads");
+    shell.server.wait("reload_finished");
+    shell.signal(Signal::SIGHUP);
+    shell.server.wait("reload_finished");
+    shell.signal(Signal::SIGTERM);
+    assert_drained(shell.server);
+}
+
+/// A process's session and its controlling terminal, 0 if it has none (proc_pid_stat(5)).
+pub(crate) fn session(pid: Pid) -> (i32, i32) {
+    let stat = proc_file(pid, "stat").expect("it lives");
+    let (_, rest) = stat.rsplit_once(')').expect("its name");
+    let fields: Vec<_> = rest.split_whitespace().collect();
+    let number = |at: usize| fields[at].parse().expect("a number");
+    (number(3), number(4))
+}
