@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -143,7 +142,8 @@ impl Signals {
         let info = self.fd.read_signal().ok().flatten()?;
         let signal = Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()?;
         let is_end = self.ends_with_terminal && signal == Signal::SIGHUP && is_of_terminal(&info);
-        if is_end && mem::take(&mut self.ends_with_terminal) {
+        if is_end {
+            self.ends_with_terminal = false;
             return Some(Received::TerminalClosed);
         }
         Some(Received::Signal(signal))
