@@ -11,6 +11,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use httpdate::{fmt_http_date, parse_http_date};
 
+use super::encoding::Encoding;
+
 /// The first second that an HTTP date cannot express: the year 10000.
 const DATES_END: u64 = 253_402_300_800;
 
@@ -18,6 +20,10 @@ const DATES_END: u64 = 253_402_300_800;
 /// or 1 (Nix). If a response has no `Cache-Control`, a browser uses it for a tenth of its age
 /// without a question (RFC 9111 4.2.2): with such a date it would show an old page for years.
 const DATES_BEGIN: u64 = 2;
+
+/// A change that comes so many seconds after a date has another date. One second would do if all
+/// clocks were exact.
+const DATE_SETTLED: u64 = 2;
 
 /// The validators of one version of one file.
 #[derive(Debug)]
@@ -123,11 +129,24 @@ impl Validators {
     }
 
     /// Whether a range may be sent: the client has the rest of the same version, if it says which
-    /// one (RFC 9110 13.1.5). A date never matches. It would be a strong validator only if the file
-    /// had not changed twice in that second, which the server cannot know (8.8.2.2).
+    /// one (RFC 9110 13.1.5). A client such as apt has only the date. What the server compresses
+    /// has the date of the plain file, so no date tells a client that accepts both which one it
+    /// has.
     pub(super) fn allow_range(&self, headers: &HeaderMap) -> bool {
-        let validator = headers.get(IF_RANGE);
-        validator.is_none_or(|validator| self.strong(validator.as_bytes()))
+        headers.get(IF_RANGE).is_none_or(|validator| {
+            let validator = validator.as_bytes();
+            let has_one_form = || Encoding::accepted(headers).next().is_none();
+            self.strong(validator) || (self.has_strong_date(validator, now()) && has_one_form())
+        })
+    }
+
+    /// Whether this is the date of this version, and no later version can get it: its second is
+    /// over (RFC 9110 8.8.2.2). An earlier version of the same second may have had it. The server
+    /// cannot know that; nginx and Apache accept it too.
+    fn has_strong_date(&self, date: &[u8], now: u64) -> bool {
+        let modified = self.modified.as_ref();
+        self.strength == Strength::Strong
+            && modified.is_some_and(|(at, ours)| date == ours && at + DATE_SETTLED <= now)
     }
 
     /// Whether the list names this version; `None` if there is no list. Several lines are one list
@@ -203,5 +222,30 @@ mod tests {
     fn the_hash_is_the_same_in_each_release() {
         assert_eq!(hash(b"<p>hi"), 0x5669_4287_3a5f_0f3a);
         assert_eq!(hash(b"0123456789"), 0x5830_7d8e_8396_0833);
+    }
+
+    #[test]
+    fn a_date_is_a_strong_validator_when_its_second_is_over() {
+        let file = tempfile::tempfile().expect("a file");
+        let time = UNIX_EPOCH + Duration::from_millis(1_000_000_999);
+        file.set_modified(time).expect("it is open");
+        let metadata = file.metadata().expect("it is open");
+        let date = b"Mon, 12 Jan 1970 13:46:40 GMT";
+        for (strength, date, now, expected) in [
+            (Strength::Strong, date, 999_999, false),
+            (Strength::Strong, date, 1_000_001, false),
+            (Strength::Strong, date, 1_000_002, true),
+            (Strength::Weak, date, 1_000_002, false),
+            (
+                Strength::Strong,
+                b"Mon, 12 Jan 1970 13:46:41 GMT",
+                1_000_002,
+                false,
+            ),
+        ] {
+            let validators = Validators::of(&metadata, None, "", strength);
+            let is_strong = validators.has_strong_date(date, now);
+            assert_eq!(is_strong, expected, "{strength:?} {now}");
+        }
     }
 }

@@ -63,7 +63,6 @@ const MODIFIED: u64 = 1_767_323_045;
 const LINES: &str = "several lines of a list are one list (5.3)";
 const MALFORMED: &str = "a malformed field is ignored (14.2)";
 const RANGES: &str = "several ranges get the whole file, so that no request costs more than that";
-const DATE: &str = "a date is no strong validator: two versions may have it (8.8.2.2)";
 const ONLY_GET: &str = "ranges are for GET only (14.2)";
 
 /// `{tag}`, `{date}`, `{other}`, `{earlier}` and `{later}` stand for the server's own tag and date,
@@ -136,7 +135,7 @@ const CASES: &[Case] = &[
     case("Range: bytes=2-4; If-Range: {tag}", "206 2-4/10 234"),
     case("Range: bytes=2-4; If-Range: W/{tag}", WHOLE),
     case("Range: bytes=2-4; If-Range: {other}", WHOLE),
-    case("Range: bytes=2-4; If-Range: {date}", WHOLE).nginx("206 2-4/10 234", DATE),
+    case("Range: bytes=2-4; If-Range: {date}", "206 2-4/10 234"),
     case("Range: bytes=2-4; If-Range: {earlier}", WHOLE),
     case("Range: bytes=2-4; If-Range: {later}", WHOLE),
     case("Range: bytes=99-; If-Range: {other}", WHOLE),
