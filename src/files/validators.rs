@@ -149,21 +149,20 @@ impl Validators {
             && modified.is_some_and(|(at, ours)| date == ours && at + DATE_SETTLED <= now)
     }
 
-    /// Whether the list names this version; `None` if there is no list. Several lines are one list
-    /// (RFC 9110 5.3). Our tags have no comma, so to split at a comma inside a foreign tag cannot
-    /// make a match.
+    /// Whether the list names this version; `None` if there is no list. An empty list names none.
+    /// Several lines are one list (RFC 9110 5.3). Our tags have no comma, so to split at a comma
+    /// inside a foreign tag cannot make a match.
     fn is_listed(
         &self,
         headers: &HeaderMap,
         name: HeaderName,
         is_ours: impl Fn(&[u8]) -> bool,
     ) -> Option<bool> {
-        let lines = headers.get_all(name).into_iter();
+        let mut lines = headers.get_all(name).into_iter().peekable();
+        lines.peek()?;
         let tags = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
-        let mut tags = tags.map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty());
-        let first = tags.next()?;
-        let is_ours = |found: &[u8]| found == b"*" || is_ours(found);
-        Some(is_ours(first) || tags.any(is_ours))
+        let mut tags = tags.map(<[u8]>::trim_ascii);
+        Some(tags.any(|tag| tag == b"*" || is_ours(tag)))
     }
 
     /// Whether this version is newer than the date; `None` if one of the two dates is missing or

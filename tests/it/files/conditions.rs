@@ -78,6 +78,7 @@ const CASES: &[Case] = &[
     case("If-None-Match: {other}", WHOLE),
     case("If-None-Match: {tag}", "304").method("HEAD"),
     case("If-None-Match: {other}; If-Modified-Since: {date}", WHOLE),
+    case("If-None-Match: ; If-Modified-Since: {date}", WHOLE),
     case("If-Modified-Since: {date}", "304"),
     case("If-Modified-Since: {earlier}", WHOLE),
     case("If-Modified-Since: {later}", "304").nginx(
@@ -92,6 +93,8 @@ const CASES: &[Case] = &[
     case("If-Match: *", WHOLE),
     case("If-Match: {other}", "412"),
     case("If-Match: W/{tag}", "412"),
+    case("If-Match: ", "412"),
+    case("If-Match: ,", "412"),
     case("If-Unmodified-Since: {date}", WHOLE),
     case("If-Unmodified-Since: {later}", WHOLE),
     case("If-Unmodified-Since: {earlier}", "412"),
