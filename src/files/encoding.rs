@@ -49,7 +49,13 @@ impl Encoding {
     /// That of a file with this name.
     pub(super) fn of_name(name: &[u8]) -> Option<Self> {
         let has_suffix = |encoding: &Self| name.ends_with(encoding.suffix().as_bytes());
-        ALL.into_iter().find(has_suffix)
+        Self::of_picture(name).or_else(|| ALL.into_iter().find(has_suffix))
+    }
+
+    /// That of a picture which is always compressed. Its type is that of the plain picture, so each
+    /// client has to be told.
+    pub(super) fn of_picture(name: &[u8]) -> Option<Self> {
+        name.ends_with(b".svgz").then_some(Self::Gzip)
     }
 
     /// The suffix of the name of the sibling.

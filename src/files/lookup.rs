@@ -291,6 +291,10 @@ impl Lookup {
             plain,
             vary: BY_ENCODING,
         };
+        if let Some(encoding) = Encoding::of_picture(chosen.name.as_slice()) {
+            let encoding = Some(encoding);
+            return Ok(Chosen { encoding, ..chosen });
+        }
         for encoding in Encoding::accepted(headers) {
             let sibling = self::name(chosen.name.as_slice(), encoding.suffix());
             if let Found::File(version) = &self.entry(sibling.as_slice(), reach)?.found {

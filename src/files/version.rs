@@ -198,10 +198,25 @@ fn is_settled(metadata: &Metadata) -> bool {
     now < then || now - then >= SETTLED_AFTER
 }
 
+/// Where mime_guess knows no type, or one that clients do not. Browsers run a script only if its
+/// type is one (Vite names it `lib.umd.cjs`), Firefox does not play `audio/m4a`, and a `ts` is a
+/// part of a video with packets of 188 bytes.
+const TYPES: [(&str, &str); 4] = [
+    ("cjs", "text/javascript"),
+    ("m4a", "audio/mp4"),
+    ("rpm", "application/x-rpm"),
+    ("ts", "video/mp2t"),
+];
+
 /// The content type by the name of the file. Without a charset browsers read a text as
 /// windows-1252.
 fn content_type(path: &Path) -> HeaderValue {
-    let found = mime_guess::from_path(path).first_raw();
+    let end = path.extension().unwrap_or_default();
+    let ours = TYPES
+        .iter()
+        .find(|(name, _)| end.eq_ignore_ascii_case(name));
+    let guessed = || mime_guess::from_path(path).first_raw();
+    let found = ours.map(|(_, it)| *it).or_else(guessed);
     match found.unwrap_or("application/octet-stream") {
         text if text.starts_with("text/") && !text.contains(';') => {
             HeaderValue::try_from(format!("{text}; charset=utf-8")).expect("visible ASCII")

@@ -32,6 +32,7 @@ mod fuzz;
 mod pages;
 mod play;
 mod ranges;
+mod types;
 mod versions;
 
 /// One request, and its response before its body. The server writes the length of a body.
