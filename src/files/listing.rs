@@ -180,7 +180,8 @@ impl Order {
         })
     }
 
-    /// The head of a column. Its link sorts by it; the second time, the other way round.
+    /// The head of a column, which sorts by it; the second time, the other way round. It is no
+    /// link: `wget --mirror` would save the page of each order.
     fn column(self, key: Key, name: &str) -> String {
         let by = match key {
             Key::Name => "name",
@@ -193,10 +194,11 @@ impl Order {
             (true, true) => " aria-sort=descending",
         };
         let order = match self.key == key && !self.is_reversed {
-            true => "&amp;order=desc",
+            true => "<input type=hidden name=order value=desc>",
             false => "",
         };
-        format!("<th scope=col{sort}><a href=\"?sort={by}{order}\">{name}</a></th>")
+        let button = format!("<button name=sort value={by}>{name}</button>");
+        format!("<th scope=col{sort}><form>{order}{button}</form></th>")
     }
 }
 
@@ -334,6 +336,18 @@ mod tests {
             let (_, page) = page(all(), query, "text/html");
             assert_eq!(names(&page), expected, "{query}");
         }
+    }
+
+    /// A program that saves a site follows the links, and no forms.
+    #[test]
+    fn no_link_leads_to_another_order() {
+        let (_, page) = page(vec![file(b"a", 1, 1)], "sort=size", "text/html");
+        assert!(!page.contains("href=\"?"), "{page}");
+        let field = "<input type=hidden name=order value=desc>";
+        let button = "<button name=sort value=size>";
+        assert_eq!(page.matches(button).count(), 1);
+        assert!(page.contains(&format!("{field}{button}")));
+        assert_eq!(page.matches(field).count(), 1);
     }
 
     #[test]
