@@ -113,7 +113,8 @@ impl Listing {
                 "modified": modified.ok().map(|time| time.to_string()),
             })
         });
-        Value::from_iter(entries).to_string()
+        let entries = Value::from_iter(entries);
+        json!({ "entries": entries, "is_cut": self.is_cut }).to_string()
     }
 
     fn html(&self, path: &[u8], order: Order) -> String {
@@ -298,9 +299,13 @@ mod tests {
     }
 
     fn page(entries: Vec<Listed>, query: &str, accept: &'static str) -> (HeaderMap, String) {
-        let asked = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
         let is_cut = false;
-        let (page, headers) = Listing { entries, is_cut }.page(b"a/b/", Some(query), &asked);
+        written(Listing { entries, is_cut }, query, accept)
+    }
+
+    fn written(listing: Listing, query: &str, accept: &'static str) -> (HeaderMap, String) {
+        let asked = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
+        let (page, headers) = listing.page(b"a/b/", Some(query), &asked);
         let page = String::from_utf8(page.into()).expect("text");
         (headers, page)
     }
@@ -364,11 +369,28 @@ mod tests {
                 let page: Value = serde_json::from_str(&page).expect("JSON");
                 assert_eq!(
                     page,
-                    json!([{
-                        "name": "a\u{fffd}", "href": "./a%FF", "type": "file", "size": 7,
-                        "modified": "1970-01-01T00:00:00Z",
-                    }])
+                    json!({
+                        "entries": [{
+                            "name": "a\u{fffd}", "href": "./a%FF", "type": "file", "size": 7,
+                            "modified": "1970-01-01T00:00:00Z",
+                        }],
+                        "is_cut": false,
+                    })
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_has_not_all_names_says_so() {
+        for (accept, sign) in [
+            ("text/html", "Only 10000 of the names are shown."),
+            ("application/json", "\"is_cut\":true"),
+        ] {
+            for is_cut in [false, true] {
+                let entries = vec![file(b"a", 1, 1)];
+                let (_, page) = written(Listing { entries, is_cut }, "", accept);
+                assert_eq!(page.contains(sign), is_cut, "{accept}");
             }
         }
     }

@@ -176,7 +176,7 @@ async fn a_listing_shows_what_would_be_served() {
         let page = world.send(json(path)).await;
         assert_eq!(header(&page, CONTENT_TYPE), "application/json");
         let page: serde_json::Value = serde_json::from_slice(page.body()).expect("JSON");
-        let entries = page.as_array().expect("a list").iter();
+        let entries = page["entries"].as_array().expect("a list").iter();
         let name = |entry: &serde_json::Value| entry["href"].as_str().map(str::to_owned);
         entries
             .map(|entry| name(entry).expect("a name"))
