@@ -116,6 +116,22 @@ impl Compressed {
         self.cache.insert(key, version.clone());
         Ok(version)
     }
+
+    /// A page that the server has made for this request. It is compressed each time, as it is made
+    /// each time.
+    pub(super) fn page(
+        &self,
+        page: Bytes,
+        asked: &HeaderMap,
+    ) -> io::Result<(Bytes, Option<Encoding>)> {
+        let encoding = Encoding::accepted(asked).next();
+        let encoding = encoding.filter(|_| page.len() as u64 >= LENGTH_MIN);
+        let running = encoding.and_then(|_| Running::one_more(&self.running));
+        match encoding.filter(|_| running.is_some()) {
+            Some(encoding) => Ok((encode(&page, encoding)?.into(), Some(encoding))),
+            None => Ok((page, None)),
+        }
+    }
 }
 
 /// Whether a file may be compressed for this request. A part of it may not: its positions are those

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+#[cfg(feature = "compression")]
+use http::header::{CONTENT_ENCODING, VARY};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use percent_encoding::percent_decode_str;
@@ -180,8 +182,10 @@ impl Lookup {
         };
         match self.beneath.list(Path::new(OsStr::from_bytes(name))) {
             Ok(listing) => {
-                let (page, fields) = listing.page(path, head.uri.query(), &head.headers);
-                Ok(Some(Resolved::Listing(page, fields)))
+                let page = listing.page(path, head.uri.query(), &head.headers);
+                #[cfg(feature = "compression")]
+                let page = self.compressed_page(page, &head.headers)?;
+                Ok(Some(Resolved::Listing(page.0, page.1)))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -340,6 +344,21 @@ impl Lookup {
         };
         let version = cache.of(plain, encoding, read)?;
         Ok(version.map(|version| (version, encoding)))
+    }
+
+    #[cfg(feature = "compression")]
+    fn compressed_page(
+        &self,
+        (page, mut fields): (Bytes, HeaderMap),
+        asked: &HeaderMap,
+    ) -> io::Result<(Bytes, HeaderMap)> {
+        let Some(cache) = &self.compressed else {
+            return Ok((page, fields));
+        };
+        let (page, encoding) = cache.page(page, asked)?;
+        fields.insert(VARY, BY_ACCEPT);
+        fields.extend(encoding.map(|encoding| (CONTENT_ENCODING, encoding.name())));
+        Ok((page, fields))
     }
 
     fn is_file(&self, name: &[u8], reach: Reach) -> io::Result<bool> {

@@ -126,3 +126,29 @@ async fn a_changed_file_is_compressed_again() {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn the_page_of_a_directory_is_compressed() {
+    let world = World::with(&[("a", b"a")], |files| files.compress(true).listing(true));
+    let plain = world.get("/").await;
+    assert_eq!(header(&plain, CONTENT_ENCODING), "");
+    for (coding, is_coded) in [
+        ("zstd", true),
+        ("br", true),
+        ("gzip", true),
+        ("other", false),
+    ] {
+        let page = world.send(ask("/", coding)).await;
+        assert_eq!(header(&page, CONTENT_ENCODING) == coding, is_coded);
+        assert_eq!(header(&page, VARY), "accept-encoding, accept");
+        assert_eq!(header(&page, CONTENT_TYPE), header(&plain, CONTENT_TYPE));
+        if is_coded {
+            assert!(decoded(coding, page.body()) == *plain.body());
+        }
+        let head = Request::head("/").header(ACCEPT_ENCODING, coding);
+        let length = page.body().len().to_string();
+        assert_eq!(header(&world.send(head).await, CONTENT_LENGTH), length);
+    }
+    let short = ask("/", "gzip").header(ACCEPT, "application/json");
+    assert_eq!(header(&world.send(short).await, CONTENT_ENCODING), "");
+}
