@@ -4,8 +4,9 @@
 //! are being compressed, further ones are sent as they are: no request waits for its turn.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -27,6 +28,11 @@ const LENGTH_MAX: u64 = 8 << 20;
 /// So many files are compressed at the same time.
 const AT_ONCE: usize = 4;
 
+/// If the cache is full, each file pushes another one out, and clients that ask for more files than
+/// it holds could make the server compress all the time. So one file is compressed at a time then,
+/// and none for so many times as long as it took.
+const REST: u32 = 9;
+
 /// What an entry costs beside its bytes.
 const OVERHEAD: u64 = 512;
 
@@ -47,6 +53,8 @@ pub(super) struct Compressed {
     /// The heaviest entry that is kept: half of the cache.
     weight_max: u64,
     running: AtomicUsize,
+    /// Until then no file is compressed if the cache is full.
+    rest_until: Mutex<Instant>,
 }
 
 /// One of the files that are being compressed.
@@ -64,8 +72,8 @@ impl Weighter<(Identity, Encoding), Option<Arc<Version>>> for Weight {
 
 impl<'a> Running<'a> {
     /// `None`: enough files are being compressed.
-    fn one_more(running: &'a AtomicUsize) -> Option<Self> {
-        let more = |running| (running < AT_ONCE).then_some(running + 1);
+    fn one_more(running: &'a AtomicUsize, at_once: usize) -> Option<Self> {
+        let more = |running| (running < at_once).then_some(running + 1);
         let before = running.fetch_update(Relaxed, Relaxed, more);
         before.is_ok().then(|| Self(running))
     }
@@ -85,6 +93,7 @@ impl Compressed {
             cache: cache(bytes / ENTRY, bytes, Weight),
             weight_max: bytes as u64 / 2,
             running: AtomicUsize::new(0),
+            rest_until: Mutex::new(Instant::now()),
         }
     }
 
@@ -103,18 +112,36 @@ impl Compressed {
         if OVERHEAD > self.weight_max {
             return Ok(None);
         }
-        let Some(running) = Running::one_more(&self.running) else {
+        let begin = Instant::now();
+        let at_once = match self.has_room(plain) {
+            true => AT_ONCE,
+            false if begin < *self.rest_until() => return Ok(None),
+            false => 1,
+        };
+        let Some(running) = Running::one_more(&self.running, at_once) else {
             return Ok(None);
         };
         // Read only now: many threads with a whole file each would need much memory.
         let bytes = read()?;
         let compressed = encode(&bytes, encoding)?;
+        *self.rest_until() = Instant::now() + begin.elapsed() * REST;
         drop(running);
         let is_shorter = compressed.len() < bytes.len();
         let is_kept = is_shorter && OVERHEAD + compressed.len() as u64 <= self.weight_max;
         let version = is_kept.then(|| Arc::new(plain.compressed(compressed, encoding)));
         self.cache.insert(key, version.clone());
         Ok(version)
+    }
+
+    /// Whether the cache can keep what comes of a file without losing another one.
+    fn has_room(&self, plain: &Version) -> bool {
+        let weight = OVERHEAD + plain.identity.length();
+        self.cache.weight() + weight <= self.cache.capacity()
+    }
+
+    fn rest_until(&self) -> MutexGuard<'_, Instant> {
+        let rest_until = self.rest_until.lock();
+        rest_until.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A page that the server has made for this request. It is compressed each time, as it is made
@@ -126,7 +153,7 @@ impl Compressed {
     ) -> io::Result<(Bytes, Option<Encoding>)> {
         let encoding = Encoding::accepted(asked).next();
         let encoding = encoding.filter(|_| page.len() as u64 >= LENGTH_MIN);
-        let running = encoding.and_then(|_| Running::one_more(&self.running));
+        let running = encoding.and_then(|_| Running::one_more(&self.running, AT_ONCE));
         match encoding.filter(|_| running.is_some()) {
             Some(encoding) => Ok((encode(&page, encoding)?.into(), Some(encoding))),
             None => Ok((page, None)),
@@ -186,6 +213,7 @@ fn encode(bytes: &[u8], encoding: Encoding) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
 
     use super::*;
     use crate::files::beneath::Reach;
@@ -193,7 +221,12 @@ mod tests {
 
     /// A version of an empty file.
     fn plain() -> Version {
+        plain_of(0)
+    }
+
+    fn plain_of(length: u64) -> Version {
         let file = tempfile::tempfile().expect("a file");
+        file.set_len(length).expect("it is open");
         let metadata = file.metadata().expect("it is open");
         let (path, rules) = (Path::new("a.txt"), Rules::default());
         Version::of(&file, &metadata, path, &rules, Reach::Disk).expect("a file")
@@ -241,6 +274,30 @@ mod tests {
             }
             assert_eq!(read, times, "{cache}");
         }
+    }
+
+    #[test]
+    fn the_server_rests_after_each_file_if_the_cache_is_full() {
+        let (compressed, plain) = (Compressed::new(60_000), plain_of(100_000));
+        let is_read = |encoding| {
+            let mut is_read = false;
+            let found = compressed.of(&plain, encoding, || {
+                is_read = true;
+                Ok(Bytes::from_static(&[0; 100_000]))
+            });
+            (is_read, found.expect("it was read").is_some())
+        };
+        let begin = Instant::now();
+        assert_eq!(is_read(Encoding::Gzip), (true, true));
+        assert!(*compressed.rest_until() > begin);
+        *compressed.rest_until() += Duration::from_secs(3600);
+        assert_eq!(is_read(Encoding::Gzip), (false, true), "it is kept");
+        assert_eq!(is_read(Encoding::Brotli), (false, false));
+        *compressed.rest_until() = begin;
+        compressed.running.store(1, Relaxed);
+        assert_eq!(is_read(Encoding::Brotli), (false, false));
+        compressed.running.store(0, Relaxed);
+        assert_eq!(is_read(Encoding::Brotli), (true, true));
     }
 
     #[test]

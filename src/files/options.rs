@@ -91,8 +91,9 @@ impl Files {
 
     /// Compresses texts from 1 KiB to 8 MiB when they are asked for, with zstd, brotli or gzip, and
     /// keeps what came of it: half of [`cache_bytes`](Self::cache_bytes) is for that. A file that
-    /// would take more than half of this is sent as it is. A compressed file beside the plain one
-    /// is preferred. Parts of files are not compressed. The page of a
+    /// would take more than half of this is sent as it is, and so are most files for which no space
+    /// is left: a full cache gets new ones for at most a tenth of the time. A compressed file
+    /// beside the plain one is preferred. Parts of files are not compressed. The page of a
     /// [`listing`](Self::listing) is compressed for each request. Default: no. Needs the feature
     /// `compression`.
     #[cfg(feature = "compression")]
