@@ -17,8 +17,10 @@ pub(super) enum Range {
 }
 
 impl Range {
-    /// The whole file, if the field is malformed or asks for several parts: a server may always
-    /// ignore it (RFC 9110 14.2). An empty file has no part that could be sent.
+    /// The whole file, if the field is malformed: a server may always ignore it (RFC 9110 14.2). Of
+    /// several parts the first that the file has: a client looks at what it got and asks for the
+    /// next (15.3.7). zsync does so, and ends with an error if it gets the whole file. An empty
+    /// file has no part that could be sent.
     pub(super) fn asked(headers: &HeaderMap, length: u64) -> Self {
         let mut lines = headers.get_all(RANGE).iter();
         let (Some(line), None) = (lines.next(), lines.next()) else {
@@ -32,7 +34,7 @@ impl Range {
     }
 }
 
-/// The range; `None` if the field is not exactly one range of bytes.
+/// The range; `None` if the field has no range of bytes, or a malformed one.
 fn parse(line: &str, length: u64) -> Option<Range> {
     let (unit, set) = line.split_once('=')?;
     if !unit.eq_ignore_ascii_case("bytes") {
@@ -40,10 +42,17 @@ fn parse(line: &str, length: u64) -> Option<Range> {
     }
     // A list may have empty elements (RFC 9110 5.6.1.2).
     let specs = set.split(',').map(|spec| spec.trim_matches([' ', '\t']));
-    let mut specs = specs.filter(|spec| !spec.is_empty());
-    let (spec, None) = (specs.next()?, specs.next()) else {
-        return None;
-    };
+    let mut found = None;
+    for spec in specs.filter(|spec| !spec.is_empty()) {
+        let range = parse_one(spec, length)?;
+        if matches!(found, None | Some(Range::Beyond)) {
+            found = Some(range);
+        }
+    }
+    found
+}
+
+fn parse_one(spec: &str, length: u64) -> Option<Range> {
     let (first, last) = match spec.split_once('-')? {
         ("", suffix) => match position(suffix)? {
             0 => return Some(Range::Beyond),
