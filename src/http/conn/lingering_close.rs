@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use bytes::Bytes;
 use tokio::io::ReadBuf;
 
 use crate::http::conn::socket::Socket;
@@ -36,7 +35,6 @@ pub(crate) enum LingeringClose<I> {
     Upgraded,
     Close {
         stream: Stream<I>,
-        last_bytes: Bytes,
         mode: CloseMode,
     },
 }
@@ -58,33 +56,25 @@ pub(crate) enum CloseMode {
 }
 
 impl<I: Socket> LingeringClose<I> {
-    pub(crate) fn new(stream: Stream<I>, last_bytes: Bytes, mode: CloseMode) -> Self {
-        Self::Close {
-            stream,
-            last_bytes,
-            mode,
-        }
+    pub(crate) fn new(stream: Stream<I>, mode: CloseMode) -> Self {
+        Self::Close { stream, mode }
     }
 
     /// Sends the end of file and no last response.
     pub(crate) fn silent(stream: Stream<I>) -> Self {
-        Self::new(stream, Bytes::new(), CloseMode::SendAndShutdown)
+        Self::new(stream, CloseMode::SendAndShutdown)
     }
 
     pub(crate) async fn run(self, member: Member) {
         match self {
             Self::Upgraded => wait_for_upgraded_stream(&member).await,
-            Self::Close {
-                mut stream,
-                last_bytes,
-                mode,
-            } => {
+            Self::Close { mut stream, mode } => {
                 let lingers = match mode {
                     CloseMode::SendOnly => false,
                     CloseMode::SendAndShutdown => stream.must_linger(),
                     CloseMode::Linger => true,
                 };
-                send(&mut stream, &last_bytes, &member).await;
+                send(&mut stream, &member).await;
                 if mode != CloseMode::SendOnly {
                     shutdown(&mut stream, &member).await;
                 }
@@ -96,19 +86,14 @@ impl<I: Socket> LingeringClose<I> {
     }
 }
 
-/// Sends the bytes that the stream holds back, then `last_bytes`.
-async fn send<I: Socket>(stream: &mut Stream<I>, last_bytes: &[u8], member: &Member) {
+/// Sends the bytes that the stream holds back.
+async fn send<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     member.state.enter(Stage::Closing);
-    let mut left = last_bytes;
     let outcome: io::Result<()> = poll_fn(|cx| {
         if member.take_order(cx).is_some() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         ready!(stream.poll_send_held(cx))?;
-        while !left.is_empty() {
-            let sent = ready!(Pin::new(stream.io()).poll_write(cx, left))?;
-            left = &left[sent..];
-        }
         // A TLS stream accepts more bytes than the kernel takes.
         Pin::new(stream.io()).poll_flush(cx)
     })

@@ -234,7 +234,6 @@ impl<I: ?Sized> Stream<I> {
     }
 
     /// Holds these bytes back too.
-    #[cfg(feature = "http2")]
     pub(crate) fn hold(&mut self, bytes: &[u8]) {
         self.held().extend_from_slice(bytes);
         self.note_held();

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::StatusCode;
 
 use crate::http::conn::handover::{HandoverFuture, Shared};
@@ -387,7 +387,7 @@ impl<I: Socket> OpenConnection<I> {
             };
             return None;
         }
-        let Some(stream) = self.take_stream() else {
+        let Some(mut stream) = self.take_stream() else {
             self.member.note(order);
             return Some(None);
         };
@@ -413,17 +413,11 @@ impl<I: Socket> OpenConnection<I> {
         if is_between_requests || stream.begins_http2() {
             return Some(Some(LingeringClose::silent(stream)));
         }
-        let mut last_bytes = Bytes::from_static(TOO_SLOW);
+        stream.hold(TOO_SLOW);
         if let Some(id) = self.refuse(StatusCode::REQUEST_TIMEOUT) {
-            last_bytes = [&TOO_SLOW[..TOO_SLOW.len() - END.len()], &id, END]
-                .concat()
-                .into();
+            stream.amend(END, &[&id, END].concat());
         }
-        Some(Some(LingeringClose::new(
-            stream,
-            last_bytes,
-            CloseMode::Linger,
-        )))
+        Some(Some(LingeringClose::new(stream, CloseMode::Linger)))
     }
 
     /// The protocol or the client has ended the connection. `None` if another protocol goes on.
@@ -443,7 +437,7 @@ impl<I: Socket> OpenConnection<I> {
                     // If nothing is left to send, the stream ends when it is dropped.
                     false => state.holds_back().then_some(CloseMode::SendAndShutdown),
                 };
-                mode.map(|mode| LingeringClose::new(stream, Bytes::new(), mode))
+                mode.map(|mode| LingeringClose::new(stream, mode))
             }
             (Err(error), Some(stream)) if error.is_parse_version_h2() && stream.begins_http2() => {
                 self.serve_stream(Version::Http2, stream);
@@ -473,7 +467,7 @@ impl<I: Socket> OpenConnection<I> {
                     // complete.
                     false => CloseMode::SendOnly,
                 };
-                Some(LingeringClose::new(stream, Bytes::new(), mode))
+                Some(LingeringClose::new(stream, mode))
             }
         })
     }

@@ -61,9 +61,12 @@ fn responses_to_invalid_and_incomplete_heads_are_counted() {
             let mut client = host.connect().await;
             // The response may come before all of the request is sent.
             let _ = client.stream.write_all(request.as_bytes()).await;
-            client.expect(&format!("HTTP/1.1 {status} ")).await;
-            client.rest().await;
+            let begin = format!("HTTP/1.1 {status} ");
+            client.expect(&begin).await;
+            let rest = client.rest().await;
             let after = stats(&host).totals();
+            let sent = after.bytes_out - before.bytes_out;
+            assert_eq!(sent, (begin.len() + rest.len()) as u64, "{status}");
             let responses = [0, 0, 0, before.responses[3] + 1, 0];
             assert_eq!(after.responses, responses, "{status}");
             assert_eq!(after.requests, 0, "{status}");
