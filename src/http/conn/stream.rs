@@ -277,12 +277,16 @@ impl<I: ?Sized> Stream<I> {
     }
 
     /// Counts bytes. Once an upgrade is asked for, nothing is held back and the stream may go to
-    /// another thread, so these bytes have a counter of their own.
+    /// another thread. It goes in the same poll of the connection's task in which the stage becomes
+    /// `Upgraded`. The worker counts no other bytes in between.
     fn count(&self, bytes: usize, direct: Count, after_upgrade: Count) {
+        let bytes = bytes as u64;
         if self.state().may_hold() {
-            self.stats.add(direct, bytes as u64);
+            self.stats.add(direct, bytes);
+        } else if self.state().stage() == Stage::Upgraded {
+            self.stats.add_shared(after_upgrade, bytes);
         } else {
-            self.stats.add_shared(after_upgrade, bytes as u64);
+            self.stats.add_shared(direct, bytes);
         }
     }
 

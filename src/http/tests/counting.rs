@@ -122,6 +122,26 @@ fn a_request_is_active_until_its_client_closes() {
     });
 }
 
+#[test]
+fn bytes_after_a_refused_upgrade_are_those_of_http() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        client.send(UPGRADE).await;
+        client.expect(HELLO_RESPONSE).await;
+        client.hello().await;
+        drop(client);
+        host.emptied().await;
+        let stats = stats(&host);
+        let read = UPGRADE.len() + HELLO.len();
+        assert_eq!(stats.count(Count::BytesIn), read as u64);
+        assert_eq!(
+            stats.count(Count::BytesOut),
+            2 * HELLO_RESPONSE.len() as u64
+        );
+    });
+}
+
 /// An upgraded stream may be on another thread, so its bytes are counted in words of their own.
 #[test]
 fn bytes_after_an_upgrade_have_counters_of_their_own() {
@@ -136,6 +156,7 @@ fn bytes_after_an_upgrade_have_counters_of_their_own() {
         host.emptied().await;
         let stats = stats(&host);
         assert_eq!(stats.count(Count::TunnelBytesIn), 12);
+        assert_eq!(stats.count(Count::TunnelBytesOut), 12);
         assert_eq!(stats.totals().bytes_in, UPGRADE.len() as u64 + 12);
         assert_eq!(stats.totals().bytes_out, UPGRADED.len() as u64 + 12);
         assert_eq!(stats.totals().responses, [1, 0, 0, 0, 0]);
