@@ -50,10 +50,10 @@ const WRITE_BYTES: usize = 4096;
 
 /// The access log of one worker. Several workers append to the same file, whole lines at a time.
 ///
-/// Lines wait in memory until a thread writes them. When the log is dropped, it writes the rest, so
-/// drop it after the last [`Record`]. If the target accepts nothing for [`STALL_TIME`], the rest is
-/// lost. The lines of the last second before a crash are lost too, except those of failed
-/// requests.
+/// Lines wait in memory until a thread writes them. When the log is dropped, it writes the rest.
+/// Each [`Record`] holds the log, because the requests that are open at the end of a worker are
+/// dropped in any order. If the target accepts nothing for [`STALL_TIME`], the rest is lost. The
+/// lines of the last second before a crash are lost too, except those of failed requests.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     shared: Arc<Shared>,
@@ -103,7 +103,7 @@ impl AccessLog {
         target: LogTarget,
         format: LogFormat,
         worker: WorkerInfo,
-    ) -> io::Result<Self> {
+    ) -> io::Result<Arc<Self>> {
         Self::start(Sink::open(target)?, format, worker)
     }
 
@@ -115,7 +115,7 @@ impl AccessLog {
         self.shared.changed.notify_one();
     }
 
-    fn start(sink: Sink, format: LogFormat, worker: WorkerInfo) -> io::Result<Self> {
+    fn start(sink: Sink, format: LogFormat, worker: WorkerInfo) -> io::Result<Arc<Self>> {
         let shared = Arc::new(Shared {
             format,
             worker,
@@ -129,10 +129,10 @@ impl AccessLog {
                 .name("access-log".into())
                 .spawn(move || write(&shared, sink))?
         };
-        Ok(Self {
+        Ok(Arc::new(Self {
             shared,
             writer: Some(writer),
-        })
+        }))
     }
 }
 

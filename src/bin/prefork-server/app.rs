@@ -26,7 +26,7 @@ use crate::verbs::{is_verb, similar_verb};
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
 /// The access log of this process. The master has none; a worker opens it when it starts.
-pub(crate) type SharedLog = Arc<OnceLock<AccessLog>>;
+pub(crate) type SharedLog = Arc<OnceLock<Arc<AccessLog>>>;
 
 /// What every process knows before it is a master or a worker.
 #[derive(Debug)]

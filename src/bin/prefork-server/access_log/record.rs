@@ -16,7 +16,7 @@ use http::{
 use http_body::{Body, Frame, SizeHint};
 use prefork_server::{ConnectionInfo, Peer, Refused};
 
-use super::{AccessLog, Shared};
+use super::AccessLog;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -25,7 +25,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// the response, or earlier if the client left.
 #[derive(Debug)]
 pub(crate) struct Record {
-    log: Arc<Shared>,
+    log: Arc<AccessLog>,
     begun: Instant,
     pub(super) request: RequestFacts,
     pub(super) response: ResponseFacts,
@@ -87,7 +87,7 @@ impl Head {
 impl AccessLog {
     /// Begins a record. Call it as soon as the head of the request is parsed.
     pub(crate) fn begin<B>(
-        &self,
+        self: &Arc<Self>,
         connection: &ConnectionInfo,
         request: &Request<B>,
     ) -> Box<Record> {
@@ -97,7 +97,7 @@ impl AccessLog {
     }
 
     /// Records a request to which the server has responded without the app.
-    pub(crate) fn refused(&self, refused: &Refused<'_>) {
+    pub(crate) fn refused(self: &Arc<Self>, refused: &Refused<'_>) {
         let head = refused.head;
         let head = head.map(|it| Head::new(&it.method, &it.uri, it.version, &it.headers));
         let mut record = self.record(refused.connection, refused.request_id, head);
@@ -106,7 +106,7 @@ impl AccessLog {
     }
 
     fn record(
-        &self,
+        self: &Arc<Self>,
         connection: &ConnectionInfo,
         id: Option<&HeaderValue>,
         head: Option<Head>,
@@ -121,9 +121,8 @@ impl AccessLog {
             id: id.cloned(),
             head,
         };
-        let log = Arc::clone(&self.shared);
         Box::new(Record {
-            log,
+            log: Arc::clone(self),
             begun: Instant::now(),
             request,
             response: ResponseFacts::default(),
@@ -151,7 +150,7 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         self.response.took = self.begun.elapsed();
-        self.log.record(self);
+        self.log.shared.record(self);
     }
 }
 

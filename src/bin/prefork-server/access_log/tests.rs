@@ -15,7 +15,7 @@ use prefork_server::{Address, ConnectionInfo, Generation, Peer, Slot};
 
 use super::*;
 
-fn log_to(path: &std::path::Path, format: LogFormat) -> AccessLog {
+fn log_to(path: &std::path::Path, format: LogFormat) -> Arc<AccessLog> {
     AccessLog::open(LogTarget::File(path.into()), format, worker()).unwrap()
 }
 
@@ -34,7 +34,12 @@ fn peer() -> ConnectionInfo {
 }
 
 /// One request, answered with `body`; its line is recorded when this returns.
-async fn serve(log: &AccessLog, peer: ConnectionInfo, request: Request<()>, body: &'static str) {
+async fn serve(
+    log: &Arc<AccessLog>,
+    peer: ConnectionInfo,
+    request: Request<()>,
+    body: &'static str,
+) {
     let mut record = log.begin(&peer, &request);
     record.request.at = SystemTime::UNIX_EPOCH;
     let response = LoggedBody::wrap(Response::new(Full::<Bytes>::from(body)), Some(record));
@@ -42,6 +47,19 @@ async fn serve(log: &AccessLog, peer: ConnectionInfo, request: Request<()>, body
         response.into_body().collect().await.unwrap().to_bytes(),
         body
     );
+}
+
+/// At the end of a worker its service may be dropped before the last request.
+#[test]
+fn a_record_that_is_dropped_after_the_log_has_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let log = log_to(&path, LogFormat::Text);
+    let record = log.begin(&peer(), &get("/cut"));
+    drop(log);
+    drop(record);
+    let lines = fs::read_to_string(path).unwrap();
+    assert!(lines.contains("\"GET /cut HTTP/1.1\" - 0 "), "{lines:?}");
 }
 
 fn get(target: &str) -> Request<()> {
@@ -227,7 +245,7 @@ fn pieces_are_whole_lines_that_fit_one_write() {
 fn lines_of_several_workers_do_not_mix() {
     const LINES: usize = 3000;
     let (mut reader, writer) = io::pipe().unwrap();
-    let logs: Vec<AccessLog> = ["/one", "/two"].map(|_| log_to_pipe(&writer)).into();
+    let logs: Vec<Arc<AccessLog>> = ["/one", "/two"].map(|_| log_to_pipe(&writer)).into();
     drop(writer);
     let reading = thread::spawn(move || {
         let mut lines = String::new();
@@ -254,7 +272,7 @@ fn lines_of_several_workers_do_not_mix() {
     assert!(of("/one") > 0 && of("/two") > 0);
 }
 
-fn log_to_pipe(writer: &io::PipeWriter) -> AccessLog {
+fn log_to_pipe(writer: &io::PipeWriter) -> Arc<AccessLog> {
     let file = File::from(std::os::fd::OwnedFd::from(writer.try_clone().unwrap()));
     let sink = Sink::of(LogTarget::Stdout, Some(file));
     AccessLog::start(sink, LogFormat::Text, worker()).unwrap()
