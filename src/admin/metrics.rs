@@ -276,7 +276,7 @@ fn newest(view: &View) -> BTreeMap<Slot, &Page> {
     let mut newest: BTreeMap<Slot, &Page> = BTreeMap::new();
     for page in view.pages() {
         let held = newest.entry(page.worker.slot).or_insert(page);
-        if page.worker.generation >= held.worker.generation {
+        if page.number >= held.number {
             *held = page;
         }
     }

@@ -71,6 +71,8 @@ impl Highest {
 /// The page of a worker whose process runs.
 pub(super) struct Page {
     pub(super) worker: WorkerInfo,
+    /// Grows from one worker to the next. The master tells of them in the order of their starts.
+    pub(super) number: usize,
     pub(super) counts: PageView,
 }
 
@@ -78,6 +80,8 @@ pub(super) struct Page {
 struct Counts {
     /// By the pid of the worker.
     pages: BTreeMap<u32, Page>,
+    /// How many workers the master has told of.
+    workers: usize,
     ended: Sum,
     /// The metrics of the app, of the workers that have ended.
     own_of_ended: own_metrics::Sum,
@@ -87,9 +91,21 @@ impl Counts {
     fn new() -> Self {
         Self {
             pages: BTreeMap::new(),
+            workers: 0,
             ended: Sum::new(),
             own_of_ended: own_metrics::Sum::default(),
         }
+    }
+
+    fn add_worker(&mut self, worker: WorkerInfo, counts: PageView) {
+        self.workers += 1;
+        let number = self.workers;
+        let page = Page {
+            worker,
+            number,
+            counts,
+        };
+        self.pages.insert(worker.pid, page);
     }
 
     fn add_ended(&mut self, page: &PageView) {
@@ -185,10 +201,7 @@ impl View {
             Fact::Worker(worker) => {
                 // A hostile worker can spoil its page, and no other.
                 match PageView::open(&fd()?) {
-                    Ok(counts) => {
-                        let page = Page { worker, counts };
-                        self.newest().pages.insert(worker.pid, page);
-                    }
+                    Ok(counts) => self.newest().add_worker(worker, counts),
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                         let WorkerInfo { slot, pid, .. } = worker;
                         tracing::warn!(%slot, pid, %error, "a worker's counts are not shown");

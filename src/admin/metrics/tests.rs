@@ -171,6 +171,28 @@ fn a_worker_that_spoils_its_page_hides_its_own_counts_only() {
     assert_eq!(view.sum().of(&[Count::Requests]), 3);
 }
 
+/// The worker that replaces a recycled one has the same generation, and may have a lower pid.
+#[test]
+fn gauges_of_a_slot_are_those_of_the_worker_that_was_started_last() {
+    let (mut view, stats) = view();
+    stats.set(Gauge::Connections, 5);
+    let WorkerInfo {
+        slot, generation, ..
+    } = worker();
+    let page = Page::new().expect("memory");
+    let successor = join(page.share()).expect("the same layout");
+    successor.set(Gauge::Connections, 2);
+    let readable = page.read_only().expect("/proc is there");
+    let info = WorkerInfo::new(slot, generation, 1);
+    view.apply(Fact::Worker(info), Some(readable))
+        .expect("a page");
+    let page = super::page(&view, Format::Prometheus);
+    assert!(
+        page.contains("prefork_worker_connections{slot=\"1\"} 2\n"),
+        "{page}"
+    );
+}
+
 /// The sums have room for four full pages.
 #[test]
 fn series_without_room_are_counted_while_their_workers_run() {
