@@ -311,7 +311,7 @@ fn slots(text: &mut Text, status: &Status, newest: &BTreeMap<Slot, &Page>) {
     );
     of_pages(
         "prefork_worker_connections_served",
-        "Connections that are open and not idle",
+        "Connections that are open and have not been idle for about a second",
         &gauge(Gauge::Served),
     );
     of_pages(

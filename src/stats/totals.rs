@@ -35,13 +35,15 @@ pub struct Totals {
     /// Requests whose head was complete and well-formed.
     pub requests: u64,
     /// Responses by the first digit of their status: `responses[0]` is 1xx, `responses[4]` is 5xx.
-    /// They are those of handlers and those of the server itself. In HTTP/1 they include the
-    /// responses to bytes that are no request (400, 408, 414, 431), so there may be more responses
-    /// than requests.
+    /// They are those of handlers and those of the server itself, but not `100 Continue`. In
+    /// HTTP/1 they include the responses to bytes that are no request (400, 408, 414, 431), so
+    /// there may be more responses than requests. In HTTP/2 the 431 for a head that is too
+    /// long does not count.
     pub responses: [u64; 5],
-    /// Bytes that were read from clients.
+    /// Bytes that were read from clients. What TLS adds, PROXY headers, and what the server
+    /// discards after the last response of a connection do not count.
     pub bytes_in: u64,
-    /// Bytes that were written to clients.
+    /// Bytes that were written to clients, without what TLS adds.
     pub bytes_out: u64,
     /// Panics of handlers and of response bodies.
     pub panics: u64,
@@ -68,7 +70,8 @@ pub struct Totals {
     /// are open at the drain timeout, which [`Notice::WorkerExited`](crate::Notice::WorkerExited)
     /// counts.
     pub upgrades_cut: u64,
-    /// The longest time for which the event loop of a worker stood still, within 0.1 s.
+    /// The longest time for which the event loop of a worker stood still and then ran again, within
+    /// 0.1 s. It does not include a worker that was killed because it hung.
     pub longest_stall: Duration,
 }
 
