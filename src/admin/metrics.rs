@@ -151,6 +151,15 @@ fn connections(text: &mut Text, sum: &Sum) {
         "Connections that were open at the drain timeout, or upgraded ones after their grace time",
         cut.map(|(labels, count)| (labels, of(sum, count))),
     );
+    let limited = [
+        ("limit=\"client\"", Count::ClientLimited),
+        ("limit=\"worker\"", Count::Evicted),
+    ];
+    text.counter(
+        "prefork_connections_limited",
+        "New connections of a client that had too many, and idle ones that made room for new ones",
+        limited.map(|(labels, count)| (labels, of(sum, count))),
+    );
     text.counter(
         "prefork_connections_spent",
         "Connections that ended because of their age or of the number of their requests",

@@ -108,6 +108,11 @@ pub(crate) enum Count {
     /// New connections that a sibling has accepted, and given to this worker before it read a byte.
     /// Only this worker counts them as accepted.
     Placed,
+    /// New connections that were closed because their client had as many as it may have.
+    ClientLimited,
+    /// Idle connections that were closed for new ones, because the worker had as many as it may
+    /// have.
+    Evicted,
     /// How long the requests took together that are in the buckets of latencies.
     LatencyMicros,
 }
@@ -264,7 +269,7 @@ impl WorkerStats {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 31] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -293,6 +298,8 @@ impl Count {
         Self::OwnMetricsRefused,
         Self::Balanced,
         Self::Placed,
+        Self::ClientLimited,
+        Self::Evicted,
         Self::LatencyMicros,
     ];
 }

@@ -70,6 +70,12 @@ pub struct Totals {
     /// are open at the drain timeout, which [`Notice::WorkerExited`](crate::Notice::WorkerExited)
     /// counts.
     pub upgrades_cut: u64,
+    /// Connections that were closed because of a limit on open ones: new connections of a client
+    /// that had as many as it may have
+    /// ([`Prefork::max_connections_per_client`](crate::Prefork::max_connections_per_client)), and
+    /// idle ones that made room for new ones
+    /// ([`Prefork::max_connections`](crate::Prefork::max_connections)).
+    pub limited: u64,
     /// The longest time for which the event loop of a worker stood still and then ran again, within
     /// 0.1 s. It does not include a worker that was killed because it hung.
     pub longest_stall: Duration,
@@ -141,6 +147,7 @@ impl Sum {
             latency_p99: self.latencies.quantile(99),
             handed_over: self.of(&[Count::HandedOver]),
             upgrades_cut: self.of(&[Count::UpgradesCut]),
+            limited: self.of(&[Count::ClientLimited, Count::Evicted]),
             longest_stall: Duration::from_millis(self.longest_stall_millis),
         }
     }

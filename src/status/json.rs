@@ -63,6 +63,7 @@ fn totals(totals: &Totals) -> Value {
         "latency_p99": totals.latency_p99.as_secs_f64(),
         "handed_over": totals.handed_over,
         "upgrades_cut": totals.upgrades_cut,
+        "limited": totals.limited,
         "longest_stall": totals.longest_stall.as_secs_f64(),
     })
 }

@@ -105,6 +105,7 @@ struct State {
     /// `None` if clients are not limited.
     clients: Option<Clients>,
     placing: Placing,
+    stats: WorkerStats,
 }
 
 impl Incoming {
@@ -176,6 +177,7 @@ impl Queue {
             waker: None,
             clients,
             placing: Placing::new(stats.clone()),
+            stats: stats.clone(),
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),

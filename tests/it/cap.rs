@@ -7,9 +7,10 @@ use std::time::Duration;
 use prefork_server::{Error, Http, Request, Response, Worker, service_fn};
 use socket2::{Domain, Socket, Type};
 
+use crate::admin::Watched;
 use crate::apps;
 use crate::client::Client;
-use crate::support::{Server, until};
+use crate::support::until;
 
 tests! {
     the_connection_idle_for_longest_is_closed_for_a_new_one,
@@ -31,8 +32,9 @@ pub(crate) fn patient() -> Result<(), Error> {
 }
 
 fn the_connection_idle_for_longest_is_closed_for_a_new_one() {
-    let mut server = Server::start(&["--workers", "1", "--echo", "--max-connections", "3"]);
-    let address = server.address();
+    let arguments = ["--workers", "1", "--echo", "--max-connections", "3"];
+    let mut watched = Watched::start(&arguments);
+    let address = watched.server.address();
     let mut busy = Client::connect(address);
     busy.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\nhe");
     let mut idle = [(); 2].map(|()| {
@@ -43,6 +45,9 @@ fn the_connection_idle_for_longest_is_closed_for_a_new_one() {
     let mut new = Client::connect(address);
     new.get("/");
     idle[0].expect_hang_up();
+    let limited = "prefork_connections_limited_total";
+    assert_eq!(watched.metric(limited), 1);
+    assert_eq!(watched.status()["totals"]["limited"], 1);
     assert_eq!(idle[1].get("/").body, "");
     busy.send("llo");
     assert_eq!(busy.response().body, "hello");
@@ -51,13 +56,19 @@ fn the_connection_idle_for_longest_is_closed_for_a_new_one() {
 fn a_connection_beyond_the_limit_per_client_is_closed() {
     let limit = ["--max-connections-per-client", "2"];
     let arguments = [&["--workers", "1", "--respond", "hi"][..], &limit].concat();
-    let mut server = Server::start(&arguments);
-    let address = server.address();
+    let mut watched = Watched::start(&arguments);
+    let address = watched.server.address();
     let mut clients = [(); 2].map(|()| Client::connect(address));
     for client in &mut clients {
         client.get("/");
     }
     Client::connect(address).expect_hang_up();
+    let limited = "prefork_connections_limited_total{limit=\"client\"}";
+    let page = watched.get("/metrics").body;
+    assert!(
+        page.lines().any(|line| line == format!("{limited} 1")),
+        "{page}"
+    );
     connect_from("127.0.0.2:0", address).get("/");
     let [_, left] = clients;
     drop(left);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{Queue, State};
+use crate::stats::Count;
 use crate::worker::source::{Accepted, Source};
 
 /// How many descriptors are reserved for the app's own files and connections when the cap on
@@ -63,6 +64,7 @@ impl State {
         let clients = self.clients.as_ref().filter(|_| accepted.origin.is_new());
         let refuses = clients.is_some_and(|clients| clients.is_full(accepted.peer));
         if refuses {
+            self.stats.add_shared(Count::ClientLimited, 1);
             tracing::debug!(peer = ?accepted.peer, "a client has too many connections");
         }
         refuses
