@@ -151,13 +151,13 @@ impl Compressed {
         page: Bytes,
         asked: &HeaderMap,
     ) -> io::Result<(Bytes, Option<Encoding>)> {
-        let encoding = Encoding::accepted(asked).next();
-        let encoding = encoding.filter(|_| page.len() as u64 >= LENGTH_MIN);
-        let running = encoding.and_then(|_| Running::one_more(&self.running, AT_ONCE));
-        match encoding.filter(|_| running.is_some()) {
-            Some(encoding) => Ok((encode(&page, encoding)?.into(), Some(encoding))),
-            None => Ok((page, None)),
+        if page.len() as u64 >= LENGTH_MIN
+            && let Some(encoding) = Encoding::accepted(asked).next()
+            && let Some(_running) = Running::one_more(&self.running, AT_ONCE)
+        {
+            return Ok((encode(&page, encoding)?.into(), Some(encoding)));
         }
+        Ok((page, None))
     }
 }
 

@@ -70,7 +70,7 @@ record!(Before {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Signal(Signal),
-    /// `SIGHUP` in its first meaning, for which the terminal's shell or the kernel sends it. It is
+    /// The terminal has closed, and the kernel or the terminal's shell has sent `SIGHUP`. It is
     /// received once.
     TerminalClosed,
 }

@@ -53,7 +53,7 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
     command.stdin(Stdio::null());
     let (name, inherited) = before_main::variable(Owner::ChildOf(master), &inherit.fds);
     command.env(name, inherited);
-    // `ENXIO` proves that there is none (tty(4)).
+    // With any other error the process may have a terminal.
     let may_have_terminal = !matches!(terminal::open(), Err(Errno::ENXIO));
     let session = match inherit.credentials.is_some() || may_have_terminal {
         true => Session::New,

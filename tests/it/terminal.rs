@@ -1,12 +1,11 @@
 //! A server that was started from a terminal. script(1) opens one and closes it.
 
 use std::io::{PipeWriter, Write};
-use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{BINARY, Ended, Server, binary, descendants, pid_of, proc_file};
+use crate::support::{BINARY, Ended, Server, descendants, pid_of, proc_file, program};
 
 tests! {
     workers_have_no_terminal_and_the_master_gets_its_signals,
@@ -38,21 +37,13 @@ impl Terminal {
     fn run(line: &str) -> Self {
         let (input, keyboard) = std::io::pipe().expect("a pipe");
         let server = format!("{BINARY} --listen 127.0.0.1:0 --workers 2 --announce-fd 9");
-        let mut script = binary();
-        script.env("LINE", line.replace("SERVER", &server));
-        let mut command = Command::new("sh");
-        for (name, value) in script.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let mut command = program("sh");
+        command.env("SHELL", "/bin/sh");
+        command.env("LINE", line.replace("SERVER", &server));
         // The notices do not go through the terminal.
         let script = "exec script --quiet --return --command \"$LINE\" /dev/null 9>&1 >&2";
-        let mut server = Server::spawn_with_input(
-            command.args(["-c", script]).env("SHELL", "/bin/sh"),
-            input.into(),
-        );
+        let command = command.args(["-c", script]);
+        let mut server = Server::spawn_with_input(command, input.into());
         let master = Master(pid_of(&server.wait("serving")));
         Self {
             server,
@@ -77,8 +68,7 @@ impl Terminal {
     }
 }
 
-fn assert_drained(server: Server) {
-    let Ended { notices, log, .. } = server.end();
+fn assert_drained(Ended { notices, log, .. }: Ended) {
     let names: Vec<_> = notices.iter().map(|it| &it["notice"]).collect();
     assert!(!names.contains(&&"reload_started".into()), "{names:?}");
     let finished = notices.last().expect("some");
@@ -96,7 +86,7 @@ fn workers_have_no_terminal_and_the_master_gets_its_signals() {
     }
     // Ctrl-C.
     shell.keyboard.write_all(b"\x03").expect("script(1) reads");
-    assert_drained(shell.server);
+    assert_drained(shell.server.end_well());
 }
 
 fn the_server_ends_when_its_terminal_closes() {
@@ -111,7 +101,7 @@ fn the_server_ends_when_its_terminal_closes() {
         // The next image knows it too.
         shell.upgrade();
         shell.close();
-        assert_drained(shell.server);
+        assert_drained(shell.server.end());
     }
 }
 
@@ -121,7 +111,7 @@ fn a_server_in_nohup_outlives_its_terminal() {
     shell.close();
     shell.server.wait("reload_finished");
     shell.signal(Signal::SIGTERM);
-    assert_drained(shell.server);
+    assert_drained(shell.server.end());
 }
 
 fn another_hangup_is_a_reload() {
@@ -132,7 +122,7 @@ fn another_hangup_is_a_reload() {
     shell.signal(Signal::SIGHUP);
     shell.server.wait("reload_finished");
     shell.signal(Signal::SIGTERM);
-    assert_drained(shell.server);
+    assert_drained(shell.server.end_well());
 }
 
 /// A process's session and its controlling terminal, 0 if it has none (proc_pid_stat(5)).

@@ -71,6 +71,10 @@ impl Counters {
         self.stats.add(count, 1);
     }
 
+    pub(crate) fn evicted(&self) {
+        self.stats.add(Count::Evicted, 1);
+    }
+
     pub(crate) fn spent(&self) {
         self.stats.add(Count::Spent, 1);
     }

@@ -7,7 +7,6 @@ use crate::http::registry::list::{Members, Registry};
 use crate::http::registry::state::ConnState;
 use crate::http::registry::timeouts::Order;
 use crate::http::registry::wheel::Tick;
-use crate::stats::Count;
 
 /// Number of idle connections that one search collects. So when many clients come to a full server,
 /// it does not search all of its connections for each of them.
@@ -33,7 +32,6 @@ impl Registry {
                     && entry.order.is_none()
                     && self.idle_since(&entry.state) == Some(since)
                 {
-                    self.counters.stats().add(Count::Evicted, 1);
                     return entry.set_order(Order::Evict);
                 }
             }
@@ -98,6 +96,5 @@ mod tests {
             .map(|member| registry.members.borrow().entries[member.key].order);
         let expected = [Some(Order::Rest), Some(Order::Evict)];
         assert_eq!(orders.collect::<Vec<_>>(), expected);
-        assert_eq!(registry.counters.stats().count(Count::Evicted), 1);
     }
 }

@@ -56,7 +56,8 @@ impl Member {
         match order {
             Order::Expire(deadline) => self.registry.counters.timeout(deadline),
             Order::EndUpgrade => self.registry.counters.upgrade_cut(),
-            Order::CloseIdle | Order::Evict | Order::Streams | Order::Rest | Order::Cut => {}
+            Order::Evict => self.registry.counters.evicted(),
+            Order::CloseIdle | Order::Streams | Order::Rest | Order::Cut => {}
         }
     }
 

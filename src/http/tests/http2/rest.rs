@@ -303,6 +303,7 @@ fn an_evicted_connection_at_rest_gets_a_goaway() {
         assert_eq!(client.next_goaway().await, (3, 0));
         client.expect_end().await;
         host.emptied().await;
+        assert_eq!(host.server.count(Count::Evicted), 1);
     });
 }
 
