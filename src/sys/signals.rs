@@ -215,11 +215,12 @@ pub(crate) fn end_after_term(delay: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Unblocks the signals in a worker, after it has set its handlers. Also unblocks `SIGABRT`, which
-/// the process that started the master may have blocked: with it the master makes a hung worker
-/// dump core.
+/// Unblocks the signals in a worker, after it has set its handlers. Also unblocks those that the
+/// process that started the master may have blocked: `SIGABRT`, with which the master makes a hung
+/// worker dump core, and `SIGALRM` of [`end_after_term`].
 pub(crate) fn unblock() -> io::Result<()> {
-    let set: SigSet = MASTER.into_iter().chain([Signal::SIGABRT]).collect();
+    let others = [Signal::SIGABRT, Signal::SIGALRM];
+    let set: SigSet = MASTER.into_iter().chain(others).collect();
     Ok(set.thread_unblock()?)
 }
 

@@ -1,13 +1,17 @@
 //! No worker outlives its master, and no program that a worker starts becomes a worker.
 
+use std::process::Command;
+
 use nix::sys::signal::Signal;
 
+use crate::apps;
 use crate::client::{Client, get};
-use crate::support::Server;
+use crate::support::{Server, this};
 
 tests! {
     workers_finish_and_exit_when_the_master_is_killed,
     a_blocked_worker_does_not_outlive_its_master,
+    a_blocked_worker_of_a_server_that_was_started_with_sigalrm_blocked_ends_too,
     a_program_that_a_worker_starts_is_not_a_worker,
 }
 
@@ -41,7 +45,20 @@ fn workers_finish_and_exit_when_the_master_is_killed() {
 }
 
 fn a_blocked_worker_does_not_outlive_its_master() {
-    let mut server = Server::start_app("blocks");
+    kill_master_of_blocked_workers(Server::start_app("blocks"));
+}
+
+/// A program inherits the signals that its parent has blocked (execve(2)).
+fn a_blocked_worker_of_a_server_that_was_started_with_sigalrm_blocked_ends_too() {
+    let mut command = Command::new("env");
+    command
+        .arg("--block-signal=ALRM")
+        .arg(this())
+        .env(apps::VARIABLE, "blocks");
+    kill_master_of_blocked_workers(Server::spawn(&mut command));
+}
+
+fn kill_master_of_blocked_workers(mut server: Server) {
     let address = server.address();
     let mut clients = [Client::connect(address), Client::connect(address)];
     clients.iter_mut().for_each(|client| client.ask("/"));
