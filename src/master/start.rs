@@ -59,9 +59,10 @@ pub(super) fn begin(
     let credentials = credentials.map_err(Error::Config)?;
     let secrets = tls.map(Secrets::new).transpose()?;
     let announcer = config.announce_fd.map(announcer).transpose()?;
+    // Before the first line of the log, whose file may be as long as a file may be.
+    let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     tell_rights(&config);
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
-    let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     let mut init = Init::of_this_process();
     let wanted = [&config.addresses[..], &config.redirects].concat();
     init.forget(&inherited.give_up_all_but(&wanted));

@@ -1,5 +1,6 @@
 //! Settings that are refused, descriptors that are inherited, and a master that is PID 1.
 
+use std::io::{Seek, SeekFrom};
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
@@ -9,7 +10,8 @@ use serde_json::json;
 
 use crate::apps;
 use crate::support::{
-    Server, as_pid_1, binary, open_files, output, proc_file, refused, status_field, this, until,
+    BINARY, Server, as_pid_1, binary, open_files, output, proc_file, program, refused,
+    status_field, this, until,
 };
 use crate::upgrade::Installed;
 
@@ -18,6 +20,7 @@ tests! {
     what_would_change_a_terminal_is_escaped_in_each_message,
     a_taken_port_exits_5_although_it_could_be_shared,
     a_limit_on_descriptors_that_is_too_low_is_named,
+    a_log_that_is_as_long_as_a_file_may_be_ends_no_server,
     notices_go_to_any_descriptor_that_the_master_has,
     a_worker_inherits_only_its_own_descriptors,
     workers_have_the_scheduling_policy_of_their_master,
@@ -119,6 +122,20 @@ fn a_limit_on_descriptors_that_is_too_low_is_named() {
         assert!(named, "{limit}: {said}");
         assert!(!last.contains("another address"), "{limit}: {said}");
     }
+}
+
+/// As root the first line says that the workers run as root.
+fn a_log_that_is_as_long_as_a_file_may_be_ends_no_server() {
+    let mut log = tempfile::tempfile().expect("a file");
+    log.set_len(9 << 20).expect("a hole");
+    log.seek(SeekFrom::End(0)).expect("a file");
+    let mut command = program("prlimit");
+    command
+        .args(["--fsize=8388608", BINARY, "--listen", "127.0.0.1:0"])
+        .args(["--announce-fd", "1", "--workers", "2"]);
+    let mut server = Server::spawn_with_log(&mut command, log);
+    server.address();
+    server.stop();
 }
 
 /// Field 41 of proc_pid_stat(5).
