@@ -5,7 +5,6 @@
 //! other call that needs the lock waits, and no signal ends it. Any process that has the socket can
 //! do that, so also a worker, and what a worker has left behind.
 
-use std::fs;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -17,6 +16,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
+
+use crate::sys::processes;
 
 /// How long to wait for the other process, which needs less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -148,7 +149,7 @@ fn results_of(
 
 /// Whether the process waits in the kernel and no signal can end that (state D), as for a lock.
 fn is_blocked(process: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    let stat = processes::read(process, "stat");
     let stat = stat.unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, fields)| fields);
     state.is_none_or(|fields| fields.starts_with('D'))

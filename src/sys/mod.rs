@@ -13,6 +13,7 @@ pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod locks;
 pub(crate) mod memory;
+pub(crate) mod processes;
 pub(crate) mod random;
 pub(crate) mod reap;
 #[cfg(feature = "files")]

@@ -1,9 +1,10 @@
 //! How the kernel has scheduled a thread.
 
-use std::fs;
 use std::time::Duration;
 
 use nix::unistd::Pid;
+
+use crate::sys::processes;
 
 /// Since the thread has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(crate) struct ThreadTime {
 /// Documentation/scheduler/sched-stats). `None` if the process has been reaped, or if the kernel
 /// does not tell.
 pub(crate) fn of_first_thread(pid: Pid) -> Option<ThreadTime> {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let text = processes::read(pid, "schedstat").ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
     let mut next = || numbers.next()?.ok();
     Some(ThreadTime {

@@ -1,6 +1,8 @@
 //! Settings that are refused, descriptors that are inherited, and a master that is PID 1.
 
+use std::fs::{self, Permissions};
 use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
@@ -8,10 +10,11 @@ use nix::unistd::Pid;
 use prefork_server::{Error, Role, role, service_fn};
 use serde_json::json;
 
+use crate::admin::ask;
 use crate::apps;
 use crate::support::{
-    BINARY, Server, as_pid_1, binary, open_files, output, proc_file, program, refused,
-    status_field, this, until,
+    BINARY, Server, as_pid_1, binary, can_change_user, open_files, output, proc_file, program,
+    refused, status_field, this, until,
 };
 use crate::upgrade::Installed;
 
@@ -21,6 +24,7 @@ tests! {
     a_taken_port_exits_5_although_it_could_be_shared,
     a_limit_on_descriptors_that_is_too_low_is_named,
     a_log_that_is_as_long_as_a_file_may_be_ends_no_server,
+    the_proc_of_another_namespace_is_not_believed,
     notices_go_to_any_descriptor_that_the_master_has,
     a_worker_inherits_only_its_own_descriptors,
     workers_have_the_scheduling_policy_of_their_master,
@@ -136,6 +140,49 @@ fn a_log_that_is_as_long_as_a_file_may_be_ends_no_server() {
     let mut server = Server::spawn_with_log(&mut command, log);
     server.address();
     server.stop();
+}
+
+/// The server is in a process namespace of its own and sees the `/proc` of this one, in which its
+/// numbers are other processes. Needs user namespaces or root.
+fn the_proc_of_another_namespace_is_not_believed() {
+    let installed = Installed::new(BINARY);
+    let (path, socket) = (installed.path(), installed.beside("admin"));
+    let dir = path.parent().expect("a directory");
+    fs::set_permissions(dir, Permissions::from_mode(0o777)).expect("it is ours");
+    let mut command = program("unshare");
+    // Here process 1 may be root's. There it is the master, which is not.
+    let listen = match can_change_user() {
+        true => {
+            command.args([
+                "--pid",
+                "--fork",
+                "setpriv",
+                "--reuid=nobody",
+                "--clear-groups",
+            ]);
+            "0.0.0.0:0"
+        }
+        false => {
+            command.args(["--user", "--map-root-user", "--pid", "--fork"]);
+            "127.0.0.1:0"
+        }
+    };
+    command
+        .arg(path)
+        .args(["--announce-fd", "1", "--workers", "2", "--listen", listen])
+        .arg(format!("--admin=unix:{}", socket.display()));
+    let mut server = Server::spawn(&mut command);
+    server.address();
+    let metrics = ask(&socket, "GET", "/metrics").body;
+    assert!(
+        metrics.contains("\nprefork_http_requests_total "),
+        "{metrics}"
+    );
+    let cpu = "\nprefork_process_cpu_seconds_total ";
+    assert!(!metrics.contains(cpu), "{metrics}");
+    let master = server.workers()[0];
+    kill(master, Signal::SIGTERM).expect("it lives");
+    server.end_well();
 }
 
 /// Field 41 of proc_pid_stat(5).

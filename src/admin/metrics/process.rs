@@ -4,6 +4,8 @@ use std::fs;
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use crate::sys::processes;
+
 /// How often the CPU time of the server is measured while workers are reaped.
 const MEASURED_MAX: u32 = 100;
 
@@ -19,10 +21,10 @@ pub(in crate::admin) struct Process {
 impl Process {
     /// `None` if the process has ended.
     pub(in crate::admin) fn of(pid: u32) -> Option<Self> {
-        let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let statm = processes::read(number(pid)?, "statm").ok()?;
         let pages: f64 = statm.split(' ').nth(1)?.parse().ok()?;
         // Since Linux 6.2 the size of this directory is the number of open descriptors.
-        let fds = fs::metadata(format!("/proc/{pid}/fd"));
+        let fds = processes::file(number(pid)?, "fd").and_then(fs::metadata);
         let ticks = Ticks::of(pid)?;
         Some(Self {
             cpu_seconds: ticks.own,
@@ -31,6 +33,10 @@ impl Process {
             started: ticks.started,
         })
     }
+}
+
+fn number(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().map(Pid::from_raw)
 }
 
 /// Seconds since the boot of the machine.
@@ -49,7 +55,7 @@ struct Ticks {
 
 impl Ticks {
     fn of(pid: u32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = processes::read(number(pid)?, "stat").ok()?;
         // The name of the program, in parentheses, may hold anything.
         let (_, fields) = stat.rsplit_once(')')?;
         let fields: Vec<_> = fields.split_ascii_whitespace().collect();
@@ -70,8 +76,8 @@ impl Ticks {
 /// counted twice. A worker that is reaped meanwhile would be missing, so the time is measured again
 /// then. Else the figure of the next admin process could be lower than the last one of this one.
 ///
-/// `None` if `/proc` does not show the master: it has ended, or it has another user than this
-/// process (proc(5), `hidepid`).
+/// `None` if `/proc` does not show the master: it has ended, it has another user than this process
+/// (proc(5), `hidepid`), or `/proc` is that of another process namespace.
 pub(in crate::admin) fn cpu_of_server(
     master: Pid,
     workers: impl Iterator<Item = u32> + Clone,

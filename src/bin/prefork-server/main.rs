@@ -19,7 +19,6 @@ mod verbs;
 use std::fs;
 use std::num::NonZeroU64;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::parent_id;
 use std::process::ExitCode;
 
 use nix::sys::prctl::set_thp_disable;
@@ -132,8 +131,12 @@ fn is_master_root() -> bool {
     if role() == Role::Master {
         return geteuid().is_root();
     }
+    // The number of the master in `/proc`, which may be that of another process namespace.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     // The directory of a process belongs to the user that the process runs as (proc(5)).
-    fs::metadata(format!("/proc/{}", parent_id())).is_ok_and(|master| master.uid() == 0)
+    let master = parent.map(|parent| fs::metadata(format!("/proc/{}", parent.trim())));
+    master.is_some_and(|master| master.is_ok_and(|master| master.uid() == 0))
 }
 
 fn server(options: &Options, log: SharedLog) -> Prefork {
