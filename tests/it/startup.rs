@@ -24,6 +24,8 @@ tests! {
     a_taken_port_exits_5_although_it_could_be_shared,
     a_limit_on_descriptors_that_is_too_low_is_named,
     a_log_that_is_as_long_as_a_file_may_be_ends_no_server,
+    a_proc_that_is_not_mounted_is_named,
+    a_group_that_a_socket_file_cannot_have_is_named,
     the_proc_of_another_namespace_is_not_believed,
     notices_go_to_any_descriptor_that_the_master_has,
     a_worker_inherits_only_its_own_descriptors,
@@ -140,6 +142,46 @@ fn a_log_that_is_as_long_as_a_file_may_be_ends_no_server() {
     let mut server = Server::spawn_with_log(&mut command, log);
     server.address();
     server.stop();
+}
+
+/// Needs user namespaces or root.
+fn a_proc_that_is_not_mounted_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = format!("unix:{}", dir.path().join("s").display());
+    for listen in ["127.0.0.1:0", &socket] {
+        let mut command = program("unshare");
+        command
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
+            .arg("mount --bind \"$0\" /proc && exec \"$@\"")
+            .arg(dir.path())
+            .args([BINARY, "--admin", "off", "--listen", listen]);
+        let said = String::from_utf8(output(&mut command).stderr).expect("text");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.contains("/proc must be mounted"), "{listen}: {said}");
+        assert!(!last.contains("another address"), "{listen}: {said}");
+    }
+}
+
+/// Needs root.
+fn a_group_that_a_socket_file_cannot_have_is_named() {
+    if !can_change_user() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = format!("unix:{}", dir.path().join("s").display());
+    let mut command = program("setpriv");
+    command
+        .args(["--bounding-set=-chown", "--inh-caps=-chown", BINARY])
+        .args(["--admin", "off", "--user", "nobody", "--listen", &socket]);
+    let ended = output(&mut command);
+    let said = String::from_utf8(ended.stderr).expect("text");
+    assert_eq!(ended.status.code(), Some(5), "{said}");
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.contains("the group of the socket file"), "{said}");
+    assert!(
+        last.ends_with("lacks CAP_CHOWN (capabilities(7))"),
+        "{said}"
+    );
 }
 
 /// The server is in a process namespace of its own and sees the `/proc` of this one, in which its

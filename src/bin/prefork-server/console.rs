@@ -160,8 +160,9 @@ fn advice_to_bind(source: &io::Error) -> &'static str {
     match source.kind() {
         ErrorKind::AddrInUse => "; stop the program that has it, or choose another address",
         ErrorKind::PermissionDenied => "; choose a port from 1024 up, or a path you may write to",
-        // A file that is no socket, or too few descriptors: the error says what to do.
-        ErrorKind::AlreadyExists | ErrorKind::QuotaExceeded => "",
+        // A file that is no socket or cannot be changed, or too few descriptors: the error says
+        // what to do.
+        ErrorKind::AlreadyExists | ErrorKind::QuotaExceeded | ErrorKind::Other => "",
         _ => "; choose another address",
     }
 }

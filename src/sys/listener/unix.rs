@@ -76,12 +76,25 @@ impl Access {
         }
         // The path by which chmod(2) and chown(2) change a file that is open with O_PATH (open(2)).
         let open = format!("/proc/self/fd/{}", file.as_raw_fd());
-        if self.group.is_some() {
-            chown(&open, None, self.group)?;
+        if let Some(group) = self.group {
+            chown(&open, None, Some(group)).map_err(|error| unchanged("group", &error))?;
         }
-        std::fs::set_permissions(open, Permissions::from_mode(self.mode))?;
+        let mode = Permissions::from_mode(self.mode);
+        std::fs::set_permissions(open, mode).map_err(|error| unchanged("mode", &error))?;
         Ok(file.into())
     }
+}
+
+/// What is wrong if the file cannot be changed. Another address would not help.
+fn unchanged(what: &str, error: &io::Error) -> io::Error {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => ": /proc must be mounted",
+        io::ErrorKind::PermissionDenied => ": this process lacks CAP_CHOWN (capabilities(7))",
+        _ => "",
+    };
+    io::Error::other(format!(
+        "cannot set the {what} of the socket file: {error}{why}"
+    ))
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
