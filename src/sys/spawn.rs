@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setsid};
 
@@ -44,6 +44,8 @@ enum Session {
 
 /// Starts `command` with `inherit` and with standard input from /dev/null. The new process has no
 /// controlling terminal, and gets `SIGTERM` when this thread ends (prctl(2), `PR_SET_PDEATHSIG`).
+///
+/// The error has a number, but if a limit cannot be raised.
 pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> {
     let master = Pid::this();
     let last = match knows_close_on_exec() {
@@ -59,11 +61,17 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
         true => Session::New,
         false => Session::Master,
     };
+    let raised = inherit.limits.iter().find_map(raised);
     let prepare = move || prepare(master, last, session, &inherit);
     // SAFETY: between fork and exec only async-signal-safe work is allowed. `prepare` makes system
     // calls on values made before the fork; it neither allocates nor takes a lock.
     unsafe { command.pre_exec(prepare) };
-    let spawned = command.spawn()?;
+    let spawned = command.spawn().map_err(|error| match raised {
+        Some(why) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
+            io::Error::new(error.kind(), why)
+        }
+        _ => error,
+    })?;
     Ok(Pid::from_raw(
         spawned.id().try_into().expect("a pid is a positive i32"),
     ))
@@ -157,6 +165,15 @@ fn last_open() -> io::Result<RawFd> {
         );
     }
     Ok(last)
+}
+
+/// What is wrong with a limit if this process may not raise it (setrlimit(2)). Then the error is
+/// `EPERM`, as that of a change of the user.
+fn raised(&(limit, value): &(Limit, u64)) -> Option<String> {
+    let (_, hard) = getrlimit(resource(limit)).ok()?;
+    let value = rlim_t::try_from(value).unwrap_or(libc::RLIM_INFINITY);
+    let why = || format!("{limit:?} {value} is above the hard limit of the master, {hard}");
+    (value > hard).then(why)
 }
 
 fn resource(limit: Limit) -> Resource {

@@ -38,6 +38,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("crashes") => crashes(),
         Some(app) if app.starts_with("unready: ") => crash::unready(app),
         Some("waits_for_all") => crash::waits_for_all(),
+        Some("boundless") => startup::boundless(),
         Some("starts_beside") => startup::starts_beside(),
         Some("leaves") => leaves(),
         Some("logs") => log::app(),

@@ -7,14 +7,16 @@ use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use prefork_server::{Error, Role, role, service_fn};
+use prefork_server::{
+    BoxError, Error, Generation, Hooks, Limit, Role, Slot, WorkerCommand, role, service_fn,
+};
 use serde_json::json;
 
 use crate::admin::ask;
 use crate::apps;
 use crate::support::{
-    BINARY, Server, as_pid_1, binary, can_change_user, open_files, output, proc_file, program,
-    refused, status_field, this, until,
+    BINARY, Server, app_command, as_pid_1, binary, can_change_user, open_files, output, proc_file,
+    program, refused, status_field, this, until,
 };
 use crate::upgrade::Installed;
 
@@ -24,6 +26,7 @@ tests! {
     a_taken_port_exits_5_although_it_could_be_shared,
     a_limit_on_descriptors_that_is_too_low_is_named,
     a_log_that_is_as_long_as_a_file_may_be_ends_no_server,
+    a_limit_that_a_hook_cannot_raise_is_named,
     a_proc_that_is_not_mounted_is_named,
     a_group_that_a_socket_file_cannot_have_is_named,
     the_proc_of_another_namespace_is_not_believed,
@@ -142,6 +145,37 @@ fn a_log_that_is_as_long_as_a_file_may_be_ends_no_server() {
     let mut server = Server::spawn_with_log(&mut command, log);
     server.address();
     server.stop();
+}
+
+/// No process can have so many descriptors (proc(5), `fs.nr_open`), and root cannot either.
+struct Boundless;
+
+impl Hooks for Boundless {
+    fn worker_command(
+        &mut self,
+        _slot: Slot,
+        _generation: Generation,
+        command: &mut WorkerCommand,
+    ) -> Result<(), BoxError> {
+        command.limit(Limit::OpenFiles, u64::MAX);
+        Ok(())
+    }
+}
+
+pub(crate) fn boundless() -> Result<(), Error> {
+    let server = apps::server().hooks(Boundless);
+    server.serve(async |_| Ok(service_fn(apps::hello)))
+}
+
+fn a_limit_that_a_hook_cannot_raise_is_named() {
+    let ended = output(&mut app_command("boundless"));
+    let said = String::from_utf8(ended.stderr).expect("text");
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(said.contains("setrlimit(2) failed: OpenFiles "), "{said}");
+    assert!(
+        said.contains("is above the hard limit of the master"),
+        "{said}"
+    );
 }
 
 /// Needs user namespaces or root.

@@ -245,6 +245,9 @@ pub(in crate::master) fn spawn_error(
     credentials: Option<Credentials>,
 ) -> Error {
     match (error.raw_os_error().map(Errno::from_raw), credentials) {
+        (None, _) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Error::system("setrlimit(2)", error)
+        }
         (Some(Errno::EAGAIN), _) => {
             let limit = "a limit on processes is reached (ulimit -u, LimitNPROC=, TasksMax=)";
             let why = format!("{error}: {limit}");
