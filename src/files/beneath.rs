@@ -85,7 +85,8 @@ impl Beneath {
         let resolve = resolve | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let beneath = Self { root, resolve };
         match beneath.resolve(Path::new("."), OFlag::O_PATH, Reach::Disk) {
-            Err(Errno::ENOSYS) => Err(io::Error::other(
+            // A filter that does not know the call may refuse it with EPERM.
+            Err(Errno::ENOSYS | Errno::EPERM) => Err(io::Error::other(
                 "no openat2(2) in this kernel (it came with Linux 5.6), or a filter refuses it",
             )),
             Err(errno) => Err(errno.into()),

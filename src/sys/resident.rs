@@ -29,7 +29,8 @@ pub(crate) fn read(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> 
     let read = unsafe { preadv64v2(file.as_raw_fd(), &raw const part, 1, at, libc::RWF_NOWAIT) };
     match Errno::result(read) {
         Ok(read) => Ok(read.unsigned_abs()),
-        Err(Errno::EAGAIN | Errno::EINTR | Errno::EOPNOTSUPP) => {
+        // The last two are of a filter that does not know the call.
+        Err(Errno::EAGAIN | Errno::EINTR | Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPERM) => {
             Err(io::ErrorKind::WouldBlock.into())
         }
         Err(errno) => Err(errno.into()),

@@ -11,11 +11,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
+use nix::errno::Errno;
+use nix::libc::{SYS_openat2, SYS_preadv2};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::client::{Client, get};
-use crate::support::{BINARY, Server, descriptors, until};
+use crate::support::{BINARY, Server, descriptors, output, refusing, until};
 
 tests! {
     slow_clients_of_one_file_share_one_descriptor,
@@ -28,6 +30,8 @@ tests! {
     a_file_that_becomes_shorter_ends_the_connection_with_sendfile,
     a_file_that_is_overwritten_ends_the_connection_with_sendfile,
     a_file_that_grows_is_sent_with_sendfile_as_it_was_announced,
+    a_filter_that_does_not_know_how_files_are_read_hides_no_file,
+    a_filter_that_does_not_know_how_files_are_opened_is_named,
     a_reload_waits_for_a_file_and_then_moves_its_connection,
 }
 
@@ -264,4 +268,39 @@ fn the_options_of_files_reach_the_workers() {
     assert!(code.header("etag").is_some_and(|it| it.contains("gz")));
     let origin = code.header("access-control-allow-origin");
     assert_eq!(origin, Some("https://a.example"));
+}
+
+/// Such a filter refuses a system call that it does not know by either error.
+const UNKNOWN: [Errno; 2] = [Errno::EPERM, Errno::ENOSYS];
+
+fn a_filter_that_does_not_know_how_files_are_read_hides_no_file() {
+    let dir = directory(1, 1000);
+    for error in UNKNOWN {
+        let Some(mut command) = refusing(SYS_preadv2, error) else {
+            return;
+        };
+        command.args([BINARY, "--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+        let mut server = Server::spawn(command.arg(dir.path()));
+        let response = get(server.address(), "/0");
+        assert!(
+            response.head.starts_with("HTTP/1.1 200 "),
+            "{error}: {}",
+            response.head
+        );
+        assert_eq!(response.body.len(), 1000);
+        server.stop();
+    }
+}
+
+fn a_filter_that_does_not_know_how_files_are_opened_is_named() {
+    let dir = directory(1, 1);
+    for error in UNKNOWN {
+        let Some(mut command) = refusing(SYS_openat2, error) else {
+            return;
+        };
+        let ended = output(command.arg(BINARY).arg(dir.path()));
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        assert!(said.contains("a filter refuses it"), "{error}: {said}");
+    }
 }
