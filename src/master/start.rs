@@ -26,10 +26,10 @@ use crate::protocol::scoreboard::Scoreboard;
 use crate::status::{History, Operations};
 use crate::supervisor::{Pause, Policy, PreStop, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
-use crate::sys::limits;
 #[cfg(feature = "sandbox")]
 use crate::sys::sandbox::Support;
 use crate::sys::signals::Signals;
+use crate::sys::{limits, reap};
 
 /// The user and group of the workers, or why workers cannot run as them.
 pub(super) fn choose_credentials(config: &mut Config) -> Result<Option<Credentials>, String> {
@@ -61,6 +61,7 @@ pub(super) fn begin(
     let announcer = config.announce_fd.map(announcer).transpose()?;
     // Before the first line of the log, whose file may be as long as a file may be.
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
+    reap::check().map_err(|error| Error::system("waitid(2)", error))?;
     tell_rights(&config);
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let mut init = Init::of_this_process();

@@ -29,6 +29,16 @@ pub(crate) fn ended() -> Option<Pid> {
     (pid > 0).then(|| Pid::from_raw(pid))
 }
 
+/// Fails if a filter of system calls hides processes that have ended: the master would wait for
+/// them without end.
+pub(crate) fn check() -> nix::Result<()> {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    match waitid(Id::All, flags) {
+        Err(Errno::ECHILD) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
 /// The flag that leaves processes that other threads have started to those threads, which wait for
 /// them (wait(2)). The main thread of PID 1 gets the orphans; another thread that serves as PID 1
 /// must look at all processes.

@@ -5,6 +5,8 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use nix::errno::Errno;
+use nix::libc::SYS_waitid;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{
@@ -16,7 +18,7 @@ use crate::admin::ask;
 use crate::apps;
 use crate::support::{
     BINARY, Server, app_command, as_pid_1, binary, can_change_user, open_files, output, proc_file,
-    program, refused, status_field, this, until,
+    program, refused, refusing, status_field, this, until,
 };
 use crate::upgrade::Installed;
 
@@ -28,6 +30,7 @@ tests! {
     a_log_that_is_as_long_as_a_file_may_be_ends_no_server,
     a_limit_that_a_hook_cannot_raise_is_named,
     a_proc_that_is_not_mounted_is_named,
+    a_filter_that_hides_ended_processes_is_named,
     a_group_that_a_socket_file_cannot_have_is_named,
     the_proc_of_another_namespace_is_not_believed,
     notices_go_to_any_descriptor_that_the_master_has,
@@ -194,6 +197,16 @@ fn a_proc_that_is_not_mounted_is_named() {
         assert!(last.contains("/proc must be mounted"), "{listen}: {said}");
         assert!(!last.contains("another address"), "{listen}: {said}");
     }
+}
+
+fn a_filter_that_hides_ended_processes_is_named() {
+    let Some(mut command) = refusing(SYS_waitid, Errno::EPERM) else {
+        return;
+    };
+    let ended = output(command.args([BINARY, "--listen", "127.0.0.1:0"]));
+    let said = String::from_utf8(ended.stderr).expect("text");
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("waitid(2) failed"), "{said}");
 }
 
 /// Needs root.
