@@ -127,7 +127,11 @@ impl AccessLog {
             let shared = Arc::clone(&shared);
             thread::Builder::new()
                 .name("access-log".into())
-                .spawn(move || write(&shared, sink))?
+                .spawn(move || write(&shared, sink))
+                .map_err(|error| {
+                    let reason = format!("cannot start the thread of the access log: {error}");
+                    io::Error::new(error.kind(), reason)
+                })?
         };
         Ok(Arc::new(Self {
             shared,
