@@ -199,7 +199,8 @@ impl Http {
 
     /// How long a client may take to accept 4 KiB of a response, or the rest of it. After that the
     /// connection is closed. The whole response may take any time. A byte now and then is not
-    /// enough: with the default, a client must accept at least 137 bytes a second.
+    /// enough: with the default, a client must accept at least 137 bytes a second. Over TCP a byte
+    /// is accepted when the client's machine acknowledges it.
     ///
     /// Default: 30 s.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {

@@ -363,18 +363,22 @@ pub(crate) fn is_readable(fd: impl AsFd) -> bool {
 /// Whether the other side of a Unix socket has not yet received all that was sent (unix(7),
 /// `SIOCOUTQ`). `false` if the kernel does not tell.
 pub(crate) fn has_unread(socket: impl AsFd) -> bool {
-    has_queued(socket, libc::TIOCOUTQ)
+    queued(socket) > 0
 }
 
-/// `request` asks for the number of bytes in a queue.
-pub(super) fn has_queued(socket: impl AsFd, request: libc::Ioctl) -> bool {
+/// Number of bytes in the queue of a socket that sends (`SIOCOUTQ`); zero if the kernel does not
+/// tell.
+pub(super) fn queued(socket: impl AsFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes an integer to `bytes`, which outlives the call.
     let result = unsafe {
         let socket = socket.as_fd().as_raw_fd();
-        libc::ioctl(socket, request, &raw mut bytes)
+        libc::ioctl(socket, libc::TIOCOUTQ, &raw mut bytes)
     };
-    result == 0 && bytes > 0
+    match result {
+        0 => usize::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// Whether a write(2) of up to `PIPE_BUF` bytes would not block.

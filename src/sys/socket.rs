@@ -32,12 +32,11 @@ pub(crate) fn has_unread(socket: impl AsFd) -> bool {
     peek(socket, &mut [0]).is_ok_and(|len| len == 1)
 }
 
-/// Whether the kernel has not yet sent all that was written to a TCP socket (tcp(7),
-/// `SIOCOUTQNSD`). `false` if the kernel does not tell.
-pub(crate) fn has_unsent(socket: impl AsFd) -> bool {
-    /// From linux/sockios.h.
-    const SIOCOUTQNSD: libc::Ioctl = 0x894B;
-    fds::has_queued(socket, SIOCOUTQNSD)
+/// Number of bytes that were written to a TCP socket and that the kernel of the other end has not
+/// acknowledged (tcp(7), `SIOCOUTQ`). Zero if the kernel does not tell. The end of file counts as
+/// one.
+pub(crate) fn unacknowledged(socket: impl AsFd) -> usize {
+    fds::queued(socket)
 }
 
 #[inline]
@@ -127,21 +126,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_has_unsent_bytes_while_its_peer_has_no_room() {
+    fn bytes_are_unacknowledged_while_the_peer_has_no_room() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let mut reader = TcpStream::connect(address).expect("it listens");
         let (mut writer, _) = listener.accept().expect("one comes");
-        assert!(!has_unsent(&writer));
+        assert_eq!(unacknowledged(&writer), 0);
         writer.set_nonblocking(true).expect("a socket");
         while writer.write(&[0; 64 << 10]).is_ok() {}
-        assert!(has_unsent(&writer));
+        assert!(unacknowledged(&writer) > 0);
         let mut bytes = vec![0; 64 << 10];
-        while has_unsent(&writer) {
+        while unacknowledged(&writer) > 0 {
             reader.read_exact(&mut bytes[..1]).expect("there are more");
             let _ = reader.read(&mut bytes);
         }
-        assert!(!has_unsent(io::pipe().expect("a pipe").0));
+        assert_eq!(unacknowledged(io::pipe().expect("a pipe").0), 0);
     }
 
     #[test]

@@ -174,8 +174,8 @@ impl Socket for Connection {
         self.stream.has_unread()
     }
 
-    fn has_unsent(&self) -> bool {
-        self.stream.has_unsent()
+    fn unacknowledged(&self) -> usize {
+        self.stream.unacknowledged()
     }
 
     fn read_first(&mut self, put: impl FnOnce(&[u8])) {

@@ -118,9 +118,12 @@ impl Stream {
         !matches!(self, Self::Lost) && socket::has_unread(self)
     }
 
-    /// Whether the kernel has not sent all bytes, by a system call.
-    pub(crate) fn has_unsent(&self) -> bool {
-        !matches!(self, Self::Lost) && socket::has_unsent(self)
+    /// As [`socket::unacknowledged`]. Bytes in a Unix socket are at the client.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        match self {
+            Self::New(_) | Self::Tcp(_) => socket::unacknowledged(self),
+            Self::Unix(_) | Self::Lost => 0,
+        }
     }
 
     pub(crate) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -18,10 +18,10 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// learns of such bytes only at the next turn of its event loop.
     fn has_unread(&self) -> bool;
 
-    /// Whether the kernel has not sent yet all that was written. `false` if the kernel does not
-    /// tell.
-    fn has_unsent(&self) -> bool {
-        false
+    /// Number of bytes that were written and that have not arrived at the client's kernel, as far
+    /// as this one knows. The end of file counts as one. Zero if the kernel does not tell.
+    fn unacknowledged(&self) -> usize {
+        0
     }
 
     /// Passes the first bytes to `put`, if they can be read before the runtime waits for them. They

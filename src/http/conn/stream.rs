@@ -20,6 +20,7 @@
 
 mod for_hyper;
 mod pieces;
+mod progress;
 
 use std::cell::Cell;
 use std::io;
@@ -67,6 +68,8 @@ pub(crate) struct Stream<I: ?Sized> {
     last_read: LastRead,
     last_call: LastCall,
     gathers: Gathers,
+    /// How many bytes were unacknowledged when a write was pending last.
+    unacknowledged: usize,
     /// The last field, so that HTTP/2 can take a stream of any socket as a `Stream<dyn Socket>`.
     io: I,
 }
@@ -128,6 +131,7 @@ impl<I> Stream<I> {
             last_read: LastRead::Nothing,
             last_call: LastCall::Flush,
             gathers: Gathers::Pipelined,
+            unacknowledged: 0,
             io,
         }
     }
@@ -194,14 +198,14 @@ impl<I: ?Sized> Stream<I> {
 
     /// Whether a reset could drop bytes before the client has them. close(2) resets the connection
     /// if there are unread bytes. The kernel resets it if bytes come after close(2). It has then
-    /// nothing left to drop if all has been sent.
+    /// nothing left to drop if the client's kernel has all. What was sent may be lost on the way.
     pub(crate) fn must_linger(&self) -> bool
     where
         I: Socket,
     {
         self.last_read != LastRead::End
             && self.last_call != LastCall::End
-            && (self.io.has_unread() || self.io.has_unsent())
+            && (self.io.has_unread() || self.io.unacknowledged() > 0)
     }
 
     fn holds_back(&self) -> bool {
@@ -363,40 +367,6 @@ impl<I: Socket + ?Sized> Stream<I> {
             ready!(rt::Write::poll_flush(Pin::new(self), cx))?;
         }
         self.poll_send_last(cx)
-    }
-
-    fn note_write(
-        &mut self,
-        cx: &Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        match written {
-            Poll::Pending => self.note_blocked(cx),
-            Poll::Ready(Ok(bytes @ 1..)) => {
-                self.state().has_written(bytes);
-                self.count(bytes, Count::BytesOut, Count::TunnelBytesOut);
-            }
-            Poll::Ready(_) => {}
-        }
-        written
-    }
-
-    /// The socket has taken all there is. A write that had to wait for the client does not wait any
-    /// more.
-    pub(crate) fn note_all_written(&self) {
-        if self.state().write_blocked_since().is_some() {
-            self.state().has_written_all();
-        }
-    }
-
-    /// A write or a flush is pending. Bytes that were sent meanwhile are progress of the client.
-    fn note_blocked(&mut self, cx: &Context<'_>) {
-        let sent = self.io.take_sent();
-        if sent > 0 {
-            self.state().has_written(sent);
-        }
-        self.state().write_blocked();
-        self.state().park_write(cx.waker());
     }
 }
 

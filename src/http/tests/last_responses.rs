@@ -85,7 +85,7 @@ fn a_last_response_is_whole_if_more_requests_were_pipelined() {
 fn a_last_response_is_whole_if_the_client_sends_while_it_receives_it() {
     run_each_kind(async || {
         let host = Host::start(options(), async |_| Ok(text(vec![b'x'; HUGE]))).await;
-        host.sockets.unsent.store(true, Relaxed);
+        host.sockets.unacknowledged.store(1, Relaxed);
         let mut client = connect_small(&host).await;
         let request = "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
         client.send(request).await;

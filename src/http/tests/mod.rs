@@ -35,8 +35,8 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -364,8 +364,8 @@ struct Sockets {
     looks: AtomicUsize,
     /// Clients that send a request at the moment when the first connection is closed.
     last_moment: Mutex<Vec<std::net::TcpStream>>,
-    /// What [`Socket::has_unsent`] returns.
-    unsent: AtomicBool,
+    /// What [`Socket::unacknowledged`] returns as soon as something was sent.
+    unacknowledged: AtomicUsize,
 }
 
 impl Sockets {
@@ -399,8 +399,11 @@ impl Socket for Counted {
             .is_ok_and(|len| len > 0)
     }
 
-    fn has_unsent(&self) -> bool {
-        self.sockets.unsent.load(Relaxed)
+    fn unacknowledged(&self) -> usize {
+        match self.sockets.sends.load(Relaxed) {
+            0 => 0,
+            _ => self.sockets.unacknowledged.load(Relaxed),
+        }
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {

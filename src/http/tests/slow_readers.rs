@@ -3,6 +3,7 @@
 use http_body::{Body, Frame as BodyFrame, SizeHint};
 
 use super::*;
+use crate::http::registry::clock::TAKEN_MIN;
 use crate::stats::Count;
 
 pub(super) const CHUNK: usize = 64 * 1024;
@@ -97,5 +98,27 @@ fn a_long_body_and_the_request_behind_it_get_through() {
         assert!(body.iter().all(|&byte| byte == b'x'));
         client.expect(HELLO_RESPONSE).await;
         assert_eq!(host.server.count(Count::Requests), 2);
+    });
+}
+
+/// The socket is not writable before a third of its buffer is free.
+#[test]
+fn a_client_whose_kernel_takes_bytes_has_no_write_timeout() {
+    run(async {
+        let (host, _) = chunks(options().write_timeout(SHORT), 1000).await;
+        let mut client = host.connect().await;
+        let left = &host.sockets.unacknowledged;
+        left.store(1 << 20, Relaxed);
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        client.expect("HTTP/1.1 200 OK\r\n").await;
+        let registry = &host.server.registry;
+        for _ in 0..100 {
+            left.fetch_sub(TAKEN_MIN, Relaxed);
+            registry.tick();
+            yield_now().await;
+        }
+        assert_eq!(host.server.count(Count::WriteTimeouts), 0);
+        host.emptied().await;
+        assert_eq!(host.server.count(Count::WriteTimeouts), 1);
     });
 }

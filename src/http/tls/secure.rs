@@ -165,10 +165,10 @@ impl<I: Socket> Socket for Secure<I> {
         }
     }
 
-    fn has_unsent(&self) -> bool {
+    fn unacknowledged(&self) -> usize {
         match &*self.state {
-            State::Open(stream) => stream.io().io.has_unsent(),
-            _ => false,
+            State::Open(stream) => stream.io().io.unacknowledged(),
+            _ => 0,
         }
     }
 
