@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
@@ -11,6 +12,7 @@ use tokio::io::ReadBuf;
 
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
+use crate::http::registry::clock::TAKEN_MIN;
 use crate::http::registry::member::Member;
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::Order;
@@ -90,12 +92,16 @@ impl<I: Socket> LingeringClose<I> {
 async fn send<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     member.state.enter(Stage::Closing);
     let outcome: io::Result<()> = poll_fn(|cx| {
-        if member.take_order(cx).is_some() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        let sent = match stream.poll_send_held(cx) {
+            // A TLS stream accepts more bytes than the kernel takes.
+            Poll::Ready(Ok(())) => Pin::new(stream.io()).poll_flush(cx),
+            sent => sent,
+        };
+        // After the write, which may show that the client goes on taking bytes.
+        match sent.is_pending() && member.take_order(cx).is_some() {
+            true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            false => sent,
         }
-        ready!(stream.poll_send_held(cx))?;
-        // A TLS stream accepts more bytes than the kernel takes.
-        Pin::new(stream.io()).poll_flush(cx)
     })
     .await;
     if let Err(error) = outcome {
@@ -112,14 +118,21 @@ async fn shutdown<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     .await;
 }
 
+/// Its time begins again while the client takes what was sent. In HTTP/2 a client sends frames as
+/// long as it reads a response.
 async fn discard_input<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     let mut discarded = 0;
+    let mut left = stream.io().unacknowledged();
     poll_fn(|cx| {
         // On the stack, as a drain closes all connections at once.
         let mut buffer = [0; 4096];
         loop {
-            if member.take_order(cx).is_some() {
-                return Poll::Ready(());
+            if let Some(order) = member.take_order(cx) {
+                let before = mem::replace(&mut left, stream.io().unacknowledged());
+                if order == Order::Cut || left == 0 || before < left + TAKEN_MIN {
+                    return Poll::Ready(());
+                }
+                member.state.enter(Stage::Closing);
             }
             let mut buffer = ReadBuf::new(&mut buffer);
             let read = ready!(Pin::new(stream.io()).poll_read(cx, &mut buffer));

@@ -290,12 +290,16 @@ impl Exchange {
 
     /// Whether the connection ends with this response.
     fn is_last(&self, source: ResponseSource) -> bool {
-        let ends = self.registry.is_draining(&self.state)
-            || self.state.ends_after_response()
+        if self.state.is_of_stream() {
+            // An HTTP/2 stream ends by itself; GOAWAY announces the end of the connection.
+            return false;
+        }
+        if self.registry.is_draining(&self.state) {
+            self.state.end_after_response();
+        }
+        self.state.ends_after_response()
             || self.state.body_failure() != BodyFailure::None
-            || (source == ResponseSource::Server && self.state.is_body_unread());
-        // An HTTP/2 stream ends by itself; GOAWAY announces the end of the connection.
-        ends && !self.state.is_of_stream()
+            || (source == ResponseSource::Server && self.state.is_body_unread())
     }
 
     /// Whether a part of the request's body is left in the connection, where the next request

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use tokio::net::TcpSocket;
 
 use super::*;
+use crate::http::registry::clock::TAKEN_MIN;
 use crate::stats::Count;
 
 #[test]
@@ -98,5 +99,61 @@ fn a_last_response_is_whole_if_the_client_sends_while_it_receives_it() {
         client.expect_end().await;
         drop(client);
         host.emptied().await;
+    });
+}
+
+/// Whether the server reads what the client sends after the last response.
+async fn is_read_after_the_last_response(http: Http, request: &[u8], drains: bool) -> bool {
+    let (gate, app) = gated(gated_hello);
+    let host = Host::start(http, app).await;
+    let mut client = host.connect().await;
+    client.send(request).await;
+    gate.begun.notified().await;
+    if drains {
+        host.server.drain();
+    }
+    // Of the last response, and the end of file.
+    host.sockets.unacknowledged.store(1, Relaxed);
+    gate.go.notify_one();
+    client.expect(HELLO_LAST_RESPONSE).await;
+    client.expect_end().await;
+    host.server.connections() > 0
+}
+
+/// The kernel would respond with a reset, and drop what it has to send again. A client that asked
+/// for the end sends no more.
+#[test]
+fn requests_that_follow_a_last_response_are_discarded() {
+    run(async {
+        let one = options().max_connection_requests(NonZeroU32::new(1));
+        assert!(is_read_after_the_last_response(one, HELLO, false).await);
+        assert!(is_read_after_the_last_response(options(), HELLO, true).await);
+        let closes = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        assert!(!is_read_after_the_last_response(options(), closes, false).await);
+    });
+}
+
+/// A client sends frames or requests as long as it reads a response.
+#[test]
+fn the_close_waits_while_the_client_takes_the_last_response() {
+    run(async {
+        let http = options()
+            .max_connection_requests(NonZeroU32::new(1))
+            .header_timeout(SHORT);
+        let host = Host::start(http, hello).await;
+        let mut client = host.connect().await;
+        let left = &host.sockets.unacknowledged;
+        left.store(1 << 20, Relaxed);
+        client.last_hello().await;
+        client.expect_end().await;
+        let registry = &host.server.registry;
+        for _ in 0..100 {
+            left.fetch_sub(TAKEN_MIN, Relaxed);
+            registry.tick();
+            yield_now().await;
+            assert_eq!(host.server.connections(), 1);
+        }
+        host.emptied().await;
+        drop(client);
     });
 }

@@ -34,7 +34,9 @@ impl<I: Socket + ?Sized> Stream<I> {
     /// Sends the held back bytes and the end of file. The stream is dropped right after it.
     pub(super) fn poll_send_last(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check_cut()?;
-        let lingers = self.must_linger();
+        // The client that asks for the end sends nothing more. Another one may have sent requests
+        // before the last response says that the connection ends.
+        let lingers = self.must_linger() || self.may_send_more();
         if !lingers {
             self.last_call = LastCall::End;
         }
@@ -44,6 +46,10 @@ impl<I: Socket + ?Sized> Stream<I> {
         }
         // One system call is enough for both.
         self.poll_send_by(cx, I::poll_write_last)
+    }
+
+    fn may_send_more(&self) -> bool {
+        self.last_read != LastRead::End && self.state().ends_after_response()
     }
 
     /// Whether this many bytes that hyper writes join the held back bytes.
