@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
 
 use crate::http::http2::announced::Announced;
@@ -368,9 +367,10 @@ impl HyperConnection {
     /// As [`Protocol::poll`](crate::http::conn::protocol::Protocol::poll).
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         if self.shutdown == Shutdown::Unacknowledged {
-            // The end of a TLS stream is a `close_notify`, which is sent here.
-            let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
-            return ended.map(|_| Ok(()));
+            // A request that is on its way is not served, so the client may send it elsewhere.
+            write_goaway(&self.io, &self.budget.frames, h2::Reason::NO_ERROR);
+            self.state.leave_body_unread();
+            return Poll::Ready(Ok(()));
         }
         let Poll::Ready(outcome) = self.poll_to_last_response(cx) else {
             self.reset_blocking(cx);

@@ -174,7 +174,7 @@ impl<I: Socket> Protocol<I> for Http2Connection<I> {
                 let ended = Pin::new(&mut *io.borrow_mut()).poll_shutdown(cx);
                 ended.map(|_| Ok(()))
             }
-            Ok(Over::Acknowledged) => {
+            Ok(Over::LastGoAway) => {
                 write_goaway(io, frames, h2::Reason::NO_ERROR);
                 // The client must be able to read it.
                 state.leave_body_unread();

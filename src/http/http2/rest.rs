@@ -31,9 +31,9 @@ pub(crate) enum Over {
     /// hyper must read what the client has sent.
     Sent,
     /// The client has read GOAWAY, and has sent no request with the acknowledgement. After it, the
-    /// client opens no stream.
-    Acknowledged,
-    /// The client has closed, or does not respond.
+    /// client opens no stream. Or it does not acknowledge.
+    LastGoAway,
+    /// The client has closed.
     Closed,
 }
 
@@ -51,7 +51,7 @@ impl Rest {
         match self {
             Self::Quiet => {}
             Self::GoingAway => ready!(Pin::new(&mut *stream).poll_flush(cx))?,
-            Self::Unacknowledged => return Poll::Ready(Ok(Over::Closed)),
+            Self::Unacknowledged => return Poll::Ready(Ok(Over::LastGoAway)),
         }
         loop {
             if self == Self::Quiet && acknowledge_ping(&mut stream, &parts.frames, cx)?.is_pending()
@@ -73,7 +73,7 @@ impl Rest {
         let acknowledgement = ping(ACK);
         let goes_away = self == Self::GoingAway;
         if goes_away && bytes == acknowledgement {
-            return Some(Over::Acknowledged);
+            return Some(Over::LastGoAway);
         }
         let may_acknowledge = goes_away && acknowledgement.starts_with(bytes);
         (!bytes.is_empty() && !may_acknowledge).then_some(Over::Sent)

@@ -243,6 +243,13 @@ fn the_stream_is_shut_down_if_the_client_does_not_acknowledge() {
         host.server.drain();
         host.emptied().await;
         assert!(host.sockets.last_moment().is_empty());
+        client.next(PING).await;
+        assert_eq!(
+            client.next_goaway().await,
+            (1, 0),
+            "which requests were not served"
+        );
+        client.expect_end().await;
     });
 }
 

@@ -274,6 +274,7 @@ fn a_connection_at_rest_whose_client_ignores_the_goaway_ends() {
         while host.server.connections() > 0 {
             pass_time(&host).await;
         }
+        assert_eq!(client.next_goaway().await, (5, 0));
         client.expect_end().await;
         assert_eq!(host.server.count(Count::HeaderTimeouts), 0);
     });
