@@ -43,9 +43,10 @@ impl Clock {
         self.epoch + clock::monotonic().saturating_sub(self.started)
     }
 
-    /// The master sleeps until then, or until something happens.
-    pub(super) fn sleeps_until(&mut self, wakes: Option<Duration>) {
-        self.wakes = wakes;
+    /// The master sleeps until then, or until something happens. What has become due before `now`
+    /// has so in this turn: then it does not sleep, and nothing has stopped it.
+    pub(super) fn sleeps_until(&mut self, wakes: Option<Duration>, now: Duration) {
+        self.wakes = wakes.map(|wakes| wakes.max(now));
     }
 
     /// When the master wakes at the latest if a deadline waits.
@@ -93,19 +94,30 @@ mod tests {
         let mut clock = Clock::starting_at(Time::ZERO);
         let started = clock.started;
         assert_eq!(clock.latest_wake(), started + SLEEP_MAX);
-        clock.sleeps_until(Some(clock.latest_wake()));
+        clock.sleeps_until(Some(clock.latest_wake()), started);
         // Late, but awake.
         let late = started + SLEEP_MAX + STOPPED_MIN / 2;
         clock.is_awake(late);
         assert_eq!(clock.monotonic_at(Time::ZERO), started);
-        clock.sleeps_until(Some(clock.latest_wake()));
+        clock.sleeps_until(Some(clock.latest_wake()), late);
         let minute = Duration::from_secs(60);
         for now in [late + SLEEP_MAX + minute; 2] {
             clock.is_awake(now);
             assert_eq!(clock.monotonic_at(Time::ZERO), started + minute);
         }
-        clock.sleeps_until(None);
+        clock.sleeps_until(None, clock.awake);
         clock.is_awake(clock.awake + minute);
         assert_eq!(clock.monotonic_at(Time::ZERO), started + minute);
+    }
+
+    /// The last view of an admin process was sent an hour ago, and a signal has changed the state.
+    #[test]
+    fn it_goes_on_if_a_task_is_due_since_long_ago() {
+        let mut clock = Clock::starting_at(Time::ZERO);
+        let (due, now) = (clock.started, clock.started + Duration::from_secs(3600));
+        clock.is_awake(now);
+        clock.sleeps_until(Some(due), now);
+        clock.is_awake(now);
+        assert_eq!(clock.monotonic_at(Time::ZERO), due);
     }
 }
