@@ -1,7 +1,7 @@
 //! Responds with the worker and the addresses of the client. `cargo run --example whoami`
 //!
-//! Send several requests: new connections go to different workers; an open connection stays with
-//! its worker.
+//! Send several requests: new connections go to different workers. An open connection moves if its
+//! worker has more to do than another one, and in a reload.
 
 use prefork_server::{Exit, Prefork, Request, Response, handler};
 

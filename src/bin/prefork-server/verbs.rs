@@ -146,7 +146,7 @@ struct Operation {
     #[command(flatten)]
     server: Server,
 
-    /// Wait until it is done, for as long as DURATION says, or without a limit
+    /// Wait until it is done, at most for DURATION, or for a day
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "24h", value_parser = value::duration)]
     wait: Option<Duration>,
