@@ -48,7 +48,8 @@ pub(crate) struct Serving {
     #[arg(value_parser = value::path)]
     pub(crate) health_path: Option<String>,
 
-    /// Add the header x-prefork-worker to each response; it names the worker that responded
+    /// Add the header x-prefork-worker to each response; it names the worker that responded.
+    /// Responses by which the server refuses a request do not have it
     #[arg(long, env = "PREFORK_WORKER_HEADER", value_parser = value::switch)]
     pub(crate) worker_header: bool,
 }
