@@ -22,7 +22,7 @@ use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
 use crate::protocol::inbox::Sender;
 use crate::protocol::state::Versions;
 use crate::stats::{State, WorkerStats};
-use crate::sys::fds::Spares;
+use crate::sys::fds::{self, Spares};
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
 use crate::worker::heartbeat;
@@ -102,6 +102,8 @@ pub(crate) fn start(controls: Controls<'_>) -> io::Result<Started> {
     let watch = channel.watch()?;
     // As many descriptors as an adoption has: each slot has as many listeners, and an inbox.
     let spares = Spares::new(queue.own_listeners() + 1);
+    // For a connection: without one the worker would be ready and accept none.
+    fds::has_room(io::stdin(), 1)?;
     let mut control = ControlTask {
         queue,
         switch,

@@ -44,7 +44,7 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 
 use crate::config::{Config, ListenerUse};
-use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain, said_by};
+use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain, said_by, with_limit};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
@@ -390,7 +390,7 @@ fn outcome(ended: std::thread::Result<io::Result<(End, Started)>>) -> (ToMaster,
         }
         Ok(Ok((End::Failed(error), Started::No))) => (chain(&*error), EXIT_NOT_READY),
         Ok(Ok((End::Failed(error), Started::Yes))) => (chain(&*error), EXIT_FAILED),
-        Ok(Err(error)) => (error.to_string(), EXIT_NOT_READY),
+        Ok(Err(error)) => (with_limit(error).to_string(), EXIT_NOT_READY),
         Err(panic) => (format!("it panicked: {}", said_by(&*panic)), EXIT_PANICKED),
     };
     (ToMaster::Failed(why), code)

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::admin::ask;
 use crate::apps;
+use crate::client::get;
 use crate::support::{
     BINARY, Server, app_command, as_pid_1, binary, can_change_user, open_files, output, proc_file,
     program, refused, refusing, status_field, this, until,
@@ -27,6 +28,7 @@ tests! {
     what_would_change_a_terminal_is_escaped_in_each_message,
     a_taken_port_exits_5_although_it_could_be_shared,
     a_limit_on_descriptors_that_is_too_low_is_named,
+    a_server_that_serves_has_a_descriptor_for_a_connection,
     a_log_that_is_as_long_as_a_file_may_be_ends_no_server,
     a_limit_that_a_hook_cannot_raise_is_named,
     a_proc_that_is_not_mounted_is_named,
@@ -133,6 +135,24 @@ fn a_limit_on_descriptors_that_is_too_low_is_named() {
         let named = last.contains("raise it (ulimit -n, LimitNOFILE=)");
         assert!(named, "{limit}: {said}");
         assert!(!last.contains("another address"), "{limit}: {said}");
+    }
+}
+
+fn a_server_that_serves_has_a_descriptor_for_a_connection() {
+    for limit in 17..=24 {
+        let mut command = program("prlimit");
+        command
+            .args([&format!("--nofile={limit}"), BINARY, "--respond", "hi"])
+            .args(["--listen", "127.0.0.1:0", "--workers", "1"])
+            .args(["--announce-fd", "1", "--sandbox", "off"]);
+        let mut server = Server::spawn(&mut command);
+        match server.address_or_end() {
+            Some(address) => assert_eq!(get(address, "/").body, "hi", "{limit}"),
+            None => {
+                let log = server.end().log;
+                assert!(log.contains("raise it (ulimit -n, LimitNOFILE=)"), "{log}");
+            }
+        }
     }
 }
 

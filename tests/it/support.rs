@@ -138,13 +138,24 @@ impl Server {
         self.addresses()[0].parse().expect("a TCP address")
     }
 
+    /// As [`address`](Self::address). `None` if the server ends before.
+    pub(crate) fn address_or_end(&mut self) -> Option<SocketAddr> {
+        let deadline = Instant::now() + CEILING;
+        loop {
+            match self.next(deadline) {
+                Ok(notice) if notice["notice"] == "serving" => {
+                    return Some(addresses(&notice)[0].parse().expect("a TCP address"));
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => panic!("it does not serve; {}", self.log()),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
     /// Waits until the server serves, and returns all its addresses.
     pub(crate) fn addresses(&mut self) -> Vec<String> {
-        let serving = self.wait("serving");
-        let addresses = serving["addresses"].as_array().expect("a list").iter();
-        addresses
-            .map(|address| address.as_str().expect("text").to_owned())
-            .collect()
+        addresses(&self.wait("serving"))
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -243,6 +254,13 @@ impl Server {
         self.history.push(notice.clone());
         Ok(notice)
     }
+}
+
+fn addresses(serving: &Value) -> Vec<String> {
+    let addresses = serving["addresses"].as_array().expect("a list").iter();
+    addresses
+        .map(|address| address.as_str().expect("text").to_owned())
+        .collect()
 }
 
 impl Drop for Server {
