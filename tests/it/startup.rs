@@ -170,6 +170,13 @@ fn a_log_that_is_as_long_as_a_file_may_be_ends_no_server() {
     server.stop();
 }
 
+pub(crate) fn app(name: &str) -> Result<(), Error> {
+    match name {
+        "boundless" => boundless(),
+        _ => starts_beside(),
+    }
+}
+
 /// No process can have so many descriptors (proc(5), `fs.nr_open`), and root cannot either.
 struct Boundless;
 
@@ -185,7 +192,7 @@ impl Hooks for Boundless {
     }
 }
 
-pub(crate) fn boundless() -> Result<(), Error> {
+fn boundless() -> Result<(), Error> {
     let server = apps::server().hooks(Boundless);
     server.serve(async |_| Ok(service_fn(apps::hello)))
 }
@@ -419,7 +426,7 @@ fn a_thread_beside_the_master_can_wait_for_programs() {
 }
 
 /// While the master supervises, another thread starts programs and waits for each.
-pub(crate) fn starts_beside() -> Result<(), Error> {
+fn starts_beside() -> Result<(), Error> {
     let mut server = apps::server();
     let handle = server.handle()?;
     if role() == Role::Master {
