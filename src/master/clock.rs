@@ -43,10 +43,10 @@ impl Clock {
         self.epoch + clock::monotonic().saturating_sub(self.started)
     }
 
-    /// The master sleeps until then, or until something happens. What has become due before `now`
-    /// has so in this turn: then it does not sleep, and nothing has stopped it.
-    pub(super) fn sleeps_until(&mut self, wakes: Option<Duration>, now: Duration) {
-        self.wakes = wakes.map(|wakes| wakes.max(now));
+    /// The master sleeps until then, or until something happens. A task that was due before the
+    /// master woke became due in this turn.
+    pub(super) fn sleeps_until(&mut self, wakes: Option<Duration>) {
+        self.wakes = wakes.map(|wakes| wakes.max(self.awake));
     }
 
     /// When the master wakes at the latest if a deadline waits.
@@ -94,18 +94,18 @@ mod tests {
         let mut clock = Clock::starting_at(Time::ZERO);
         let started = clock.started;
         assert_eq!(clock.latest_wake(), started + SLEEP_MAX);
-        clock.sleeps_until(Some(clock.latest_wake()), started);
+        clock.sleeps_until(Some(clock.latest_wake()));
         // Late, but awake.
         let late = started + SLEEP_MAX + STOPPED_MIN / 2;
         clock.is_awake(late);
         assert_eq!(clock.monotonic_at(Time::ZERO), started);
-        clock.sleeps_until(Some(clock.latest_wake()), late);
+        clock.sleeps_until(Some(clock.latest_wake()));
         let minute = Duration::from_secs(60);
         for now in [late + SLEEP_MAX + minute; 2] {
             clock.is_awake(now);
             assert_eq!(clock.monotonic_at(Time::ZERO), started + minute);
         }
-        clock.sleeps_until(None, clock.awake);
+        clock.sleeps_until(None);
         clock.is_awake(clock.awake + minute);
         assert_eq!(clock.monotonic_at(Time::ZERO), started + minute);
     }
@@ -116,8 +116,13 @@ mod tests {
         let mut clock = Clock::starting_at(Time::ZERO);
         let (due, now) = (clock.started, clock.started + Duration::from_secs(3600));
         clock.is_awake(now);
-        clock.sleeps_until(Some(due), now);
+        clock.sleeps_until(Some(due));
         clock.is_awake(now);
         assert_eq!(clock.monotonic_at(Time::ZERO), due);
+        // A stop between waking and sleeping is one all the same.
+        let minute = Duration::from_secs(60);
+        clock.sleeps_until(Some(due));
+        clock.is_awake(now + minute);
+        assert_eq!(clock.monotonic_at(Time::ZERO), due + minute);
     }
 }

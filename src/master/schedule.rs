@@ -66,7 +66,7 @@ impl Master {
             _ => due,
         };
         let wakes = self.schedule(now).into_iter().filter_map(wake).min();
-        self.clock.sleeps_until(wakes, now);
+        self.clock.sleeps_until(wakes);
         wakes.map(|wakes| wakes.saturating_sub(now))
     }
 
