@@ -7,10 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use prefork_server::{
-    BoxError, Error, Generation, Hooks, Limit, Request, Response, Slot, Worker, WorkerCommand,
-    service_fn,
-};
+use prefork_server::{BoxError, Error, Limit, Request, Response, Worker, service_fn};
 use serde_json::Value;
 
 use crate::apps;
@@ -37,7 +34,7 @@ static OPENED: Mutex<Vec<File>> = Mutex::new(Vec::new());
 pub(crate) fn app() -> Result<(), Error> {
     apps::server()
         .workers(3)
-        .hooks(FewFiles)
+        .hooks(apps::WorkersHave(Limit::OpenFiles, OPEN_FILES))
         .serve(async |worker: Worker| {
             let pid = worker.info().pid;
             Ok(service_fn(move |request: Request| async move {
@@ -54,20 +51,6 @@ pub(crate) fn app() -> Result<(), Error> {
                 Ok::<Response, BoxError>(Response::new(pid.to_string().into()))
             }))
         })
-}
-
-struct FewFiles;
-
-impl Hooks for FewFiles {
-    fn worker_command(
-        &mut self,
-        _slot: Slot,
-        _generation: Generation,
-        command: &mut WorkerCommand,
-    ) -> Result<(), BoxError> {
-        command.limit(Limit::OpenFiles, OPEN_FILES);
-        Ok(())
-    }
 }
 
 fn a_slot_with_many_addresses_is_adopted_with_all_of_them() {

@@ -372,7 +372,7 @@ fn balanced() -> Result<(), Error> {
 fn hangs() -> Result<(), Error> {
     // A connection that moved to a worker that hangs would end with it.
     let server = server().balance(Balance::Off);
-    let server = server.hang_timeout(HANG_TIMEOUT).hooks(NoCores);
+    let server = server.hang_timeout(HANG_TIMEOUT).hooks(NO_CORES);
     server.serve(async |worker: Worker| {
         let pid = worker.info().pid;
         Ok(service_fn(move |request: Request| async move {
@@ -389,7 +389,7 @@ fn hangs() -> Result<(), Error> {
 
 /// Accepts no connection. In one slot the worker waits for its drain, in the other it hangs.
 fn rests() -> Result<(), Error> {
-    let server = server().hang_timeout(HANG_TIMEOUT).hooks(NoCores);
+    let server = server().hang_timeout(HANG_TIMEOUT).hooks(NO_CORES);
     server.run(async |worker, mut incoming| {
         // No client connects yet; the first poll makes the worker ready.
         let _ = tokio::time::timeout(Duration::ZERO, incoming.accept()).await;
@@ -405,16 +405,19 @@ fn rests() -> Result<(), Error> {
 pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Workers that a test aborts on purpose write no core files.
-struct NoCores;
+const NO_CORES: WorkersHave = WorkersHave(Limit::Core, 0);
 
-impl Hooks for NoCores {
+/// Each worker has this limit.
+pub(crate) struct WorkersHave(pub(crate) Limit, pub(crate) u64);
+
+impl Hooks for WorkersHave {
     fn worker_command(
         &mut self,
         _slot: Slot,
         _generation: Generation,
         command: &mut WorkerCommand,
     ) -> Result<(), BoxError> {
-        command.limit(Limit::Core, 0);
+        command.limit(self.0, self.1);
         Ok(())
     }
 }

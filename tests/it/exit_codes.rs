@@ -11,10 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use prefork_server::{Exit, Prefork, Response, handler};
 use socket2::{Domain, Socket, Type};
 
-use crate::apps;
 use crate::client::get;
 use crate::init::{activated, input};
-use crate::support::{Ended, Server, app_command, this, until};
+use crate::support::{Ended, Server, app_after, app_command, until};
 
 tests! {
     the_program_is_the_first_one_of_the_readme,
@@ -69,7 +68,7 @@ fn a_system_call_that_fails_exits_with_1() {
     for (limit, why) in [("-n 4", open), ("-f 1", length)] {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh"]);
-        let ended = Server::spawn(readme_after(&mut shell)).end();
+        let ended = Server::spawn(app_after(&mut shell, "readme")).end();
         let log = format!("Error: {why}\n");
         assert_eq!((ended.code, ended.log), (Some(1), log));
     }
@@ -90,7 +89,7 @@ fn workers_that_cannot_start_exit_with_3() {
     let loader = paths.find(|path| path.contains("/ld-"));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let mut command = Command::new(loader.expect("it is loaded"));
-    let command = &mut activated(readme_after(&mut command), "$$", "app.socket");
+    let command = &mut activated(app_after(&mut command, "readme"), "$$", "app.socket");
     let ended = Server::spawn_with_input(command, input(listener)).end();
     assert_eq!(ended.code, Some(3), "{}", ended.log);
     let error = ended.log.lines().last().unwrap_or_default();
@@ -155,11 +154,6 @@ fn assert_refused(ended: &Ended, code: i32, why: &str) {
 /// The README's program.
 fn readme() -> Command {
     app_command("readme")
-}
-
-/// As an argument of this program.
-fn readme_after(program: &mut Command) -> &mut Command {
-    program.arg(this()).env(apps::VARIABLE, "readme")
 }
 
 /// The README's program on a free port, which it takes from a service manager. It has answered.

@@ -13,7 +13,7 @@ use socket2::SockRef;
 use crate::apps;
 use crate::client::{Client, Over, get};
 use crate::handover::settled;
-use crate::support::{BINARY, CEILING, Server, program, this, until, until_within, words};
+use crate::support::{BINARY, CEILING, Server, app_after, program, until, until_within, words};
 use crate::upgrade::Installed;
 
 tests! {
@@ -83,8 +83,7 @@ fn a_server_that_ends_in_a_rush_serves_what_the_kernel_keeps() {
 /// nice(1) says so and goes on.
 fn start_ahead_of_others() -> Server {
     let mut command = program("nice");
-    command.arg("--adjustment=-10").arg(this());
-    Server::spawn(command.env(apps::VARIABLE, "first_byte"))
+    Server::spawn(app_after(command.arg("--adjustment=-10"), "first_byte"))
 }
 
 /// One worker. Its drain waits until each connection has got a response, as slow as the client is.

@@ -4,9 +4,8 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 
-use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{Server, this};
+use crate::support::{Server, app_after};
 
 tests! {
     workers_finish_and_exit_when_the_master_is_killed,
@@ -51,11 +50,8 @@ fn a_blocked_worker_does_not_outlive_its_master() {
 /// A program inherits the signals that its parent has blocked (execve(2)).
 fn a_blocked_worker_of_a_server_that_was_started_with_sigalrm_blocked_ends_too() {
     let mut command = Command::new("env");
-    command
-        .arg("--block-signal=ALRM")
-        .arg(this())
-        .env(apps::VARIABLE, "blocks");
-    kill_master_of_blocked_workers(Server::spawn(&mut command));
+    let command = app_after(command.arg("--block-signal=ALRM"), "blocks");
+    kill_master_of_blocked_workers(Server::spawn(command));
 }
 
 fn kill_master_of_blocked_workers(mut server: Server) {

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use prefork_server::{BoxError, Error, Hooks, Notice, WorkerInfo, service_fn};
 
 use crate::apps;
-use crate::support::{Server, pid_of, this};
+use crate::support::{Server, app_after, pid_of};
 
 tests! {
     a_program_with_threads_receives_all_signals,
@@ -31,11 +31,8 @@ fn a_program_with_threads_receives_all_signals() {
 /// processes, and the program gets neither a signal nor a status.
 fn workers_are_reaped_when_the_server_was_started_with_sigchld_ignored() {
     let mut command = Command::new("env");
-    command
-        .arg("--ignore-signal=CHLD")
-        .arg(this())
-        .env(apps::VARIABLE, "hello");
-    let mut server = Server::spawn(&mut command);
+    let command = app_after(command.arg("--ignore-signal=CHLD"), "hello");
+    let mut server = Server::spawn(command);
     let pid = pid_of(&server.wait("worker_ready"));
     server.address();
     kill(pid, Signal::SIGKILL).expect("it lives");

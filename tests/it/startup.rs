@@ -9,17 +9,15 @@ use nix::errno::Errno;
 use nix::libc::SYS_waitid;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use prefork_server::{
-    BoxError, Error, Generation, Hooks, Limit, Role, Slot, WorkerCommand, role, service_fn,
-};
+use prefork_server::{Error, Limit, Role, role, service_fn};
 use serde_json::json;
 
 use crate::admin::ask;
 use crate::apps;
 use crate::client::get;
 use crate::support::{
-    BINARY, Server, app_command, as_pid_1, binary, can_change_user, open_files, output, proc_file,
-    program, refused, refusing, status_field, this, until,
+    BINARY, Server, app_after, app_command, as_pid_1, binary, can_change_user, open_files, output,
+    proc_file, program, refused, refusing, status_field, until,
 };
 use crate::upgrade::Installed;
 
@@ -178,22 +176,8 @@ pub(crate) fn app(name: &str) -> Result<(), Error> {
 }
 
 /// No process can have so many descriptors (proc(5), `fs.nr_open`), and root cannot either.
-struct Boundless;
-
-impl Hooks for Boundless {
-    fn worker_command(
-        &mut self,
-        _slot: Slot,
-        _generation: Generation,
-        command: &mut WorkerCommand,
-    ) -> Result<(), BoxError> {
-        command.limit(Limit::OpenFiles, u64::MAX);
-        Ok(())
-    }
-}
-
 fn boundless() -> Result<(), Error> {
-    let server = apps::server().hooks(Boundless);
+    let server = apps::server().hooks(apps::WorkersHave(Limit::OpenFiles, u64::MAX));
     server.serve(async |_| Ok(service_fn(apps::hello)))
 }
 
@@ -443,8 +427,7 @@ fn starts_beside() -> Result<(), Error> {
 /// Needs user namespaces or root.
 fn a_master_as_pid_1_reaps_orphans() {
     let mut command = as_pid_1();
-    command.arg(this()).env(apps::VARIABLE, "hello");
-    let mut server = Server::spawn(&mut command);
+    let mut server = Server::spawn(app_after(&mut command, "hello"));
     assert_eq!(server.wait("serving")["pid"], 1);
     let master = server.workers()[0];
     // The orphans are reaped; two workers stay.

@@ -316,6 +316,11 @@ pub(crate) fn app_command(app: &str) -> Command {
     command
 }
 
+/// The app as an argument of this program, which executes it.
+pub(crate) fn app_after<'a>(program: &'a mut Command, app: &str) -> &'a mut Command {
+    program.arg(this()).env(apps::VARIABLE, app)
+}
+
 /// The words of a command line without quotes.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()

@@ -256,6 +256,7 @@ impl Exchange {
             // The handler decides when the next bytes follow, so the head must not wait for them.
             self.state.hold_nothing();
         } else if self.is_last(source) {
+            self.state.end_after_response();
             let close = HeaderValue::from_static("close");
             head.headers.insert(CONNECTION, close);
         }
@@ -290,16 +291,12 @@ impl Exchange {
 
     /// Whether the connection ends with this response.
     fn is_last(&self, source: ResponseSource) -> bool {
-        if self.state.is_of_stream() {
-            // An HTTP/2 stream ends by itself; GOAWAY announces the end of the connection.
-            return false;
-        }
-        if self.registry.is_draining(&self.state) {
-            self.state.end_after_response();
-        }
-        self.state.ends_after_response()
+        let ends = self.registry.is_draining(&self.state)
+            || self.state.ends_after_response()
             || self.state.body_failure() != BodyFailure::None
-            || (source == ResponseSource::Server && self.state.is_body_unread())
+            || (source == ResponseSource::Server && self.state.is_body_unread());
+        // An HTTP/2 stream ends by itself; GOAWAY announces the end of the connection.
+        ends && !self.state.is_of_stream()
     }
 
     /// Whether a part of the request's body is left in the connection, where the next request
