@@ -36,7 +36,7 @@ const PART_MAX: u64 = 1024 * 1024;
 /// overwritten from its start or became shorter meanwhile, the response breaks off. A write into
 /// its middle is not seen.
 ///
-/// The body reads the file in pieces of at most 64 KiB, or the server sends it by
+/// The body reads the file in pieces of at most 60 KiB, or the server sends it by
 /// [sendfile(2)](FileBody::sendfile). A thread of the runtime's blocking pool waits for the disk.
 /// The next piece is read when the one before is dropped. So who keeps pieces has to copy them, or
 /// waits without end: a test that collects the body, and tower-http's `CompressionLayer` around a

@@ -2,7 +2,7 @@
 //! worker, and the number of responses of a connection at a time.
 //!
 //! An HTTP/2 client may ask for 128 files in one packet and grant no window. A connection with one
-//! response reads its file in pieces of 64 KiB; one with many responses reads smaller pieces of
+//! response reads its file in pieces of 60 KiB; one with many responses reads smaller pieces of
 //! each file, and the requests beyond [`RESPONSES_MAX`] wait.
 
 use std::collections::HashMap;
@@ -12,16 +12,17 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::id::ConnectionId;
+use crate::sys::socket::PORTION;
 
 /// The largest piece. It is so large that the cost of the blocking pool is small beside the read.
-pub(super) const PIECE_MAX: usize = 64 * 1024;
+pub(super) const PIECE_MAX: usize = PORTION;
 
 /// The smallest piece, so that every response makes progress: a page.
 const PIECE_MIN: usize = 4 * 1024;
 
 /// How much one connection may hold in larger pieces. With the smallest pieces of 16 responses it
-/// is at most 168 KiB.
-const CONNECTION_BYTES: usize = 128 * 1024;
+/// is at most 161 KiB.
+const CONNECTION_BYTES: usize = 2 * PIECE_MAX;
 
 /// How much all connections may hold before each gets the smallest pieces: 32 KiB for each of a
 /// thousand clients.
@@ -190,10 +191,10 @@ mod tests {
         let responses = (0..RESPONSES_MAX).map(|_| try_permit(&budget, ONE).unwrap());
         let mut pieces: Vec<_> = responses.map(|permit| permit.memory(u64::MAX)).collect();
         let sizes: Vec<_> = pieces.iter().map(|piece| piece.bytes.len()).collect();
-        assert_eq!(sizes[..6], [65_536, 32_768, 16_384, 8_192, 4_096, 4_096]);
+        assert_eq!(sizes[..6], [61_440, 30_720, 15_360, 7_680, 4_096, 4_096]);
         let other = try_permit(&budget, OTHER).unwrap().memory(u64::MAX);
         assert_eq!(other.bytes.len(), PIECE_MAX);
-        assert!(sizes.iter().sum::<usize>() <= 168 * 1024);
+        assert!(sizes.iter().sum::<usize>() <= 161 * 1024);
         // A response that is alone again has large pieces, and all memory comes back.
         let last = pieces.pop().unwrap();
         drop(pieces);

@@ -12,7 +12,6 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
-use socket2::SockRef;
 
 use crate::sys::fds;
 
@@ -69,13 +68,13 @@ pub(crate) fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     send_with(socket, bytes, MsgFlags::from_bits_retain(libc::MSG_MORE))
 }
 
-/// As much of a file as sendfile(2) passes to TCP at once. TCP sends the rest of each such portion
-/// that fills no segment as a segment of its own, unless the socket is corked.
-const PORTION: usize = 64 * 1024;
+/// How much of a file is sent at once. With a head it fits into one segment of the loopback device
+/// (65,483 bytes). The rest of a larger portion would be a tiny segment, for which BBR waits.
+pub(crate) const PORTION: usize = 60 * 1024;
 
-/// sendfile(2): sends `length` bytes of the file, from the position `at` on, and waits for the disk
-/// if the kernel does not have them in memory. Returns how many were sent; zero is the end of the
-/// file. All segments but the last are full. The process must ignore `SIGPIPE`, as all of Rust do.
+/// sendfile(2): sends at most `length` bytes of the file, and at most [`PORTION`], from
+/// the position `at` on. Waits for the disk if the kernel does not have them in memory. Returns how
+/// many were sent; zero is the end of the file. The process must ignore `SIGPIPE`.
 pub(crate) fn send_file(
     socket: impl AsFd,
     file: &File,
@@ -83,14 +82,8 @@ pub(crate) fn send_file(
     length: usize,
 ) -> io::Result<usize> {
     let mut at = at.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    let option = SockRef::from(&socket);
-    // Other sockets than those of TCP have no such option.
-    let is_corked = length > PORTION && option.set_tcp_cork(true).is_ok();
-    let sent = sendfile64(&socket, file, Some(&mut at), length);
-    if is_corked {
-        option.set_tcp_cork(false)?;
-    }
-    Ok(sent?)
+    let length = length.min(PORTION);
+    Ok(sendfile64(socket, file, Some(&mut at), length)?)
 }
 
 #[inline]
