@@ -15,6 +15,8 @@
 //! KiB. If hyper makes none of these calls, the connection's task polls hyper again before it
 //! sleeps, by [`ConnState::holds_back`].
 //!
+//! Long frames of HTTP/2 are gathered too, until h2 has no other, or as many as a segment has.
+//!
 //! This concerns hyper only. Plain requests are answered without hyper: their responses are written
 //! into the held bytes, and the same code flushes them.
 
@@ -95,6 +97,8 @@ enum LastRead {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LastCall {
     Write,
+    /// A write of a long frame of HTTP/2. h2 flushes after each, and once more after the last.
+    Frame,
     Flush,
     /// A shutdown, before which the stream did not have to linger.
     End,
@@ -209,7 +213,9 @@ impl<I: ?Sized> Stream<I> {
     }
 
     fn holds_back(&self) -> bool {
-        let is_wanted = self.last_read == LastRead::Bytes || self.gathers == Gathers::All;
+        let is_wanted = self.last_read == LastRead::Bytes
+            || self.last_call == LastCall::Frame
+            || self.gathers == Gathers::All;
         is_wanted && self.state().may_hold()
     }
 

@@ -55,7 +55,12 @@ impl ResponseBudget {
     /// other connections cannot stop it.
     pub(crate) fn is_below_limits(&self) -> bool {
         let bytes = self.bytes.get();
-        bytes == 0 || (bytes < CONNECTION_MAX && self.registry.buffered() < WORKER_MAX)
+        bytes == 0 || (bytes < CONNECTION_MAX && !self.is_worker_full())
+    }
+
+    /// Whether all connections of the worker buffer as much as they may.
+    pub(crate) fn is_worker_full(&self) -> bool {
+        self.registry.buffered() >= WORKER_MAX
     }
 
     /// So many bytes are buffered.

@@ -93,10 +93,7 @@ impl HyperConnection {
         let spawner = Spawner::new(&streams);
         let budget = Rc::new(ResponseBudget::new(registry, frames));
         let served = StreamService::new(service, registry, &streams, &budget);
-        let lent = HyperStream {
-            stream: Rc::clone(io),
-            frames: Rc::clone(frames),
-        };
+        let lent = HyperStream::new(io, &budget);
         Self {
             connection: builder(&registry.http, frames.announced(), spawner)
                 .serve_connection(lent, served),

@@ -1,7 +1,7 @@
 //! The stream as hyper uses it. hyper's HTTP/2 connection does not return its stream, and the
 //! server writes a GOAWAY after hyper has ended. A connection that has rested reads a replay first.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -11,6 +11,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
+use crate::http::http2::budget::ResponseBudget;
 use crate::http::http2::frames::{Admitted, Frames};
 
 /// The stream of any socket. So hyper and h2, a large part of a binary, are compiled once.
@@ -18,27 +19,29 @@ pub(crate) type AnyStream = Stream<dyn Socket>;
 
 /// The stream as hyper uses it. Only hyper reads and writes while it serves the connection.
 pub(crate) struct HyperStream {
-    pub(crate) stream: Rc<RefCell<AnyStream>>,
-    pub(crate) frames: Rc<Frames>,
+    stream: Rc<RefCell<AnyStream>>,
+    budget: Rc<ResponseBudget>,
+    /// How many bytes that the stream holds back are counted in the budget.
+    held: Cell<usize>,
 }
 
 impl HyperStream {
-    fn note_written(
-        &self,
-        cx: &Context<'_>,
-        bufs: &[IoSlice<'_>],
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(count)) = written {
-            self.frames.wrote(bufs, count);
-            self.go_on_reading(cx);
+    pub(crate) fn new(stream: &Rc<RefCell<AnyStream>>, budget: &Rc<ResponseBudget>) -> Self {
+        Self {
+            stream: Rc::clone(stream),
+            budget: Rc::clone(budget),
+            held: Cell::new(0),
         }
-        written
+    }
+
+    fn count_held(&self, held: usize) {
+        self.budget.begin(held);
+        self.budget.end(self.held.replace(held));
     }
 
     /// The client has taken bytes. If reading has waited for that, the next poll reads.
     fn go_on_reading(&self, cx: &Context<'_>) {
-        if self.frames.unanswered.end() {
+        if self.budget.frames.unanswered.end() {
             cx.waker().wake_by_ref();
         }
     }
@@ -83,7 +86,8 @@ impl Read for HyperStream {
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, frames } = &*self;
+        let Self { stream, budget, .. } = &*self;
+        let frames = &budget.frames;
         if let Some(replay) = frames.read_replay(buf.remaining()) {
             if replay.is_empty() {
                 // The connection is polled again when the replay is over.
@@ -125,11 +129,7 @@ impl Write for HyperStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.frames.is_replaying() {
-            return Poll::Ready(Ok(buf.len()));
-        }
-        let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf);
-        self.note_written(cx, &[IoSlice::new(buf)], written)
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
@@ -137,11 +137,20 @@ impl Write for HyperStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.frames.is_replaying() {
+        if self.budget.frames.is_replaying() {
             return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
         }
-        let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write_vectored(cx, bufs);
-        self.note_written(cx, bufs, written)
+        let mut stream = self.stream.borrow_mut();
+        let written = match self.budget.is_worker_full() {
+            true => Pin::new(&mut *stream).poll_write_vectored(cx, bufs),
+            false => stream.poll_write_frames(cx, bufs),
+        };
+        self.count_held(stream.held_len());
+        if let Poll::Ready(Ok(count)) = written {
+            self.budget.frames.wrote(bufs, count);
+            self.go_on_reading(cx);
+        }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -149,10 +158,12 @@ impl Write for HyperStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.frames.is_replaying() {
+        if self.budget.frames.is_replaying() {
             return Poll::Ready(Ok(()));
         }
-        let flushed = Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx);
+        let mut stream = self.stream.borrow_mut();
+        let flushed = Pin::new(&mut *stream).poll_flush(cx);
+        self.count_held(stream.held_len());
         if let Poll::Ready(Ok(())) = flushed {
             self.go_on_reading(cx);
         }
@@ -161,5 +172,11 @@ impl Write for HyperStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(cx)
+    }
+}
+
+impl Drop for HyperStream {
+    fn drop(&mut self) {
+        self.count_held(0);
     }
 }

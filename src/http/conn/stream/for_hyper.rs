@@ -19,6 +19,14 @@ use crate::pool::Buffer;
 /// less than writev(2) of two, by more than the copy.
 const FLATTEN: usize = 2 * 1024;
 
+/// A frame of HTTP/2 from this length on waits for the next one.
+#[cfg(feature = "http2")]
+const FRAME: usize = 2 * 1024;
+
+/// Limit of frames that wait. With what TLS adds they fit into a segment of the loopback device.
+#[cfg(feature = "http2")]
+const FRAMES_MAX: usize = 63 * 1024;
+
 thread_local! {
     /// Buffer for that copy.
     static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -52,10 +60,41 @@ impl<I: Socket + ?Sized> Stream<I> {
         self.last_read != LastRead::End && self.state().ends_after_response()
     }
 
-    /// Whether this many bytes that hyper writes join the held back bytes.
-    fn gathers(&self, len: usize) -> bool {
-        let held = self.held_len();
-        (self.holds_back() || held > 0) && held + len <= HOLD_BACK
+    /// Writes these bytes, or holds them back. At most `max` bytes are held back.
+    fn poll_write_or_hold(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+        max: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.check_cut()?;
+        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
+        if self.held_len() + len > max {
+            ready!(self.poll_send_held(cx))?;
+        }
+        if (self.holds_back() || self.held_len() > 0) && len <= max {
+            return self.poll_gather(cx, bufs);
+        }
+        let written = match bufs {
+            [buf] => Pin::new(&mut self.io).poll_write(cx, buf),
+            _ if len <= FLATTEN => self.poll_write_flat(cx, bufs),
+            _ => Pin::new(&mut self.io).poll_write_vectored(cx, bufs),
+        };
+        self.note_write(cx, written)
+    }
+
+    /// As `poll_write_vectored`. A long frame waits for the next one.
+    #[cfg(feature = "http2")]
+    pub(crate) fn poll_write_frames(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.last_call = match bufs.iter().map(|buf| buf.len()).sum() {
+            ..FRAME => LastCall::Write,
+            _ => LastCall::Frame,
+        };
+        self.poll_write_or_hold(cx, bufs, FRAMES_MAX)
     }
 
     /// Holds these bytes back too. Sends all held bytes, unless there is a reason to wait for more.
@@ -140,15 +179,8 @@ impl<I: Socket + ?Sized> rt::Write for Stream<I> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        this.check_cut()?;
-        this.last_call = LastCall::Write;
-        if this.gathers(buf.len()) {
-            return this.poll_gather(cx, &[IoSlice::new(buf)]);
-        }
-        ready!(this.poll_send_held(cx))?;
-        let written = Pin::new(&mut this.io).poll_write(cx, buf);
-        this.note_write(cx, written)
+        self.last_call = LastCall::Write;
+        self.poll_write_or_hold(cx, &[IoSlice::new(buf)], HOLD_BACK)
     }
 
     fn poll_write_vectored(
@@ -156,19 +188,8 @@ impl<I: Socket + ?Sized> rt::Write for Stream<I> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        this.check_cut()?;
-        this.last_call = LastCall::Write;
-        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
-        if this.gathers(len) {
-            return this.poll_gather(cx, bufs);
-        }
-        ready!(this.poll_send_held(cx))?;
-        let written = match len {
-            ..=FLATTEN => this.poll_write_flat(cx, bufs),
-            _ => Pin::new(&mut this.io).poll_write_vectored(cx, bufs),
-        };
-        this.note_write(cx, written)
+        self.last_call = LastCall::Write;
+        self.poll_write_or_hold(cx, bufs, HOLD_BACK)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -178,7 +199,7 @@ impl<I: Socket + ?Sized> rt::Write for Stream<I> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        if this.last_call == LastCall::Write && this.holds_back() {
+        if matches!(this.last_call, LastCall::Write | LastCall::Frame) && this.holds_back() {
             if !this.is_between_heads() {
                 this.last_call = LastCall::Flush;
             }

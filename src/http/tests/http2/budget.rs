@@ -52,6 +52,46 @@ fn few_bytes_are_buffered_for_a_client_without_a_window() {
     });
 }
 
+/// The head and three full frames, the fourth, and the end.
+#[test]
+fn the_frames_of_a_response_are_sent_together() {
+    run(async {
+        let (host, _) = chunks(options(), 1).await;
+        let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 1 << 20)).await;
+        client.send(more(0, 1 << 20)).await;
+        client.settled().await;
+        let sends = host.sockets.sends.load(Relaxed);
+        client.send(get(1)).await;
+        let mut body = 0;
+        while body < CHUNK {
+            body += client.next(DATA).await.payload.len();
+        }
+        assert_eq!(client.next(DATA).await.flags, END_STREAM);
+        assert_eq!(host.sockets.sends.load(Relaxed) - sends, 3);
+    });
+}
+
+#[test]
+fn frames_that_wait_for_the_client_are_buffered_bytes() {
+    run(async {
+        let (host, asked) = chunks(options(), 1000).await;
+        let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 1 << 30)).await;
+        let window = more(0, 1 << 30);
+        client.send([window, get(1), get(3)].concat()).await;
+        // The client reads nothing, so the kernel takes a part of that.
+        for _ in 0..2000 {
+            let sent = host.server.count(Count::BytesOut) as usize;
+            let buffered = host.server.registry.buffered();
+            assert!(sent + buffered >= asked.load(Relaxed) * CHUNK);
+            yield_now().await;
+        }
+        assert!(asked.load(Relaxed) > 0);
+        drop(client);
+        host.emptied().await;
+        assert_eq!(host.server.registry.buffered(), 0);
+    });
+}
+
 #[test]
 fn above_the_workers_limit_each_connection_buffers_one_piece() {
     run(async {
