@@ -2,24 +2,25 @@
 //! accept from them.
 
 pub(crate) mod harm;
+mod inherited;
 mod joining;
 pub(crate) mod unix;
 
 use std::io;
 use std::mem::offset_of;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{SockType, getsockopt, sockopt};
+use nix::sys::socket::{getsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
 use crate::sys::apart::apart;
 use crate::sys::fds;
+pub(crate) use crate::sys::listener::inherited::{adopt, adopt_any};
 
 /// How often to try to bind and listen on an address. If two sockets call listen(2) at the same
 /// time, the kernel may refuse both. At the next attempt one of them listens, and the other cannot
@@ -158,67 +159,6 @@ pub(crate) fn listen_again(
     listen(listener, backlog)
 }
 
-/// Takes ownership of a listener that the starter of this program has left open under this number.
-/// Makes it non-blocking and close-on-exec, and sets `TCP_NODELAY` as [`tcp`] does. If the number
-/// is no such listener, this fails and does not change the descriptor, which may be one that this
-/// process has opened.
-///
-/// Call it once for a number.
-pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
-    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor. If `fd`
-    // is not open, the calls fail with EBADF, and this returns an error.
-    let listener = unsafe { BorrowedFd::borrow_raw(fd) };
-    check_handed_in(listener)?;
-    let socket = SockRef::from(&listener);
-    check(listener)?;
-    if matches!(socket.domain()?, Domain::IPV4 | Domain::IPV6) {
-        // Fails if another process holds the lock, for which the next call would wait.
-        let set = |it: BorrowedFd<'_>| SockRef::from(&it).set_tcp_nodelay(true);
-        apart(listener, |it| set(it).map(|()| 0))?;
-    }
-    let address = address(listener).map_err(|error| match error.kind() {
-        io::ErrorKind::Unsupported => refuse("it is bound to neither TCP nor a path"),
-        _ => error,
-    })?;
-    socket.set_nonblocking(true)?;
-    Ok((address, fds::adopt(fd)?))
-}
-
-/// As [`adopt`], for a descriptor of any kind, which stays as it is but for close-on-exec.
-pub(crate) fn adopt_any(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: as in `adopt`.
-    check_handed_in(unsafe { BorrowedFd::borrow_raw(fd) })?;
-    fds::adopt(fd)
-}
-
-fn refuse(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, why)
-}
-
-/// An inherited descriptor is not close-on-exec. All that this program opens are.
-fn check_handed_in(fd: BorrowedFd<'_>) -> io::Result<()> {
-    match fcntl(fd, FcntlArg::F_GETFD) {
-        Ok(flags) if flags & libc::FD_CLOEXEC == 0 => Ok(()),
-        Ok(_) | Err(Errno::EBADF) => Err(refuse("no descriptor with this number was handed in")),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Fails if it is no listening stream socket.
-fn check(listener: BorrowedFd<'_>) -> io::Result<()> {
-    match getsockopt(&listener, sockopt::SockType) {
-        Ok(SockType::Stream) => {}
-        Ok(_) => return Err(refuse("it is not a stream socket (SOCK_STREAM)")),
-        Err(error) => return Err(error.into()),
-    }
-    match getsockopt(&listener, sockopt::AcceptConn)? {
-        true => Ok(()),
-        false => Err(refuse(
-            "it does not listen (SO_ACCEPTCONN); the unit needs ListenStream= and Accept=no",
-        )),
-    }
-}
-
 /// The address that a listener is bound to (getsockname(2)).
 pub(crate) fn address(listener: impl AsFd) -> io::Result<Address> {
     let address = SockRef::from(&listener).local_addr()?;
@@ -284,10 +224,8 @@ pub(crate) fn is_deferred(listener: impl AsFd) -> bool {
 pub(crate) mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    use std::os::fd::IntoRawFd;
     use std::os::unix::net::UnixStream;
 
-    use nix::fcntl::FdFlag;
     use nix::sys::socket::setsockopt;
 
     use super::*;
@@ -460,40 +398,5 @@ pub(crate) mod tests {
         assert_eq!(waiting.iter().sum::<usize>(), 10);
         let error = tcp(local, Reuse::First, 8).expect_err("another server");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-    }
-
-    /// Leaves a descriptor open as the starter of a program does.
-    fn left_open(descriptor: impl Into<OwnedFd>) -> RawFd {
-        let descriptor = descriptor.into();
-        fcntl(&descriptor, FcntlArg::F_SETFD(FdFlag::empty())).expect("it is open");
-        descriptor.into_raw_fd()
-    }
-
-    #[test]
-    fn an_inherited_descriptor_must_be_a_listening_stream_socket() {
-        let listener = std::net::TcpListener::bind(ANY).expect("a free port");
-        let local = listener.local_addr().expect("bound");
-        let (address, listener) = adopt(left_open(listener)).expect("it listens");
-        assert_eq!(address, local.into());
-        assert!(SockRef::from(&listener).nonblocking().expect("a socket"));
-        let datagram = std::net::UdpSocket::bind(ANY).expect("a free port");
-        let error = adopt(left_open(datagram)).expect_err("no stream");
-        assert!(error.to_string().contains("SOCK_STREAM"), "{error}");
-        let connection = std::net::TcpStream::connect(local).expect("it listens");
-        let error = adopt(left_open(connection)).expect_err("a connection");
-        assert!(error.to_string().contains("SO_ACCEPTCONN"), "{error}");
-        let (reader, _writer) = io::pipe().expect("a pipe");
-        adopt(left_open(reader)).expect_err("no socket");
-    }
-
-    #[test]
-    fn a_descriptor_that_this_process_opened_is_not_adopted() {
-        let listener = std::net::TcpListener::bind(ANY).expect("a free port");
-        let local = listener.local_addr().expect("bound");
-        for fd in [listener.as_raw_fd(), 1_000_000] {
-            let error = adopt(fd).expect_err("it was not inherited");
-            assert!(error.to_string().contains("handed in"), "{error}");
-        }
-        std::net::TcpStream::connect(local).expect("it listens still");
     }
 }
