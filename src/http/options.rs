@@ -274,8 +274,9 @@ impl Http {
     /// it earlier. With zero, upgraded connections end as soon as the drain begins.
     ///
     /// Before a drain an upgraded connection has no timeout: if its client sends nothing and reads
-    /// nothing, the connection stays open until its task drops it. An HTTP/2 tunnel (CONNECT) is a
-    /// stream like others, and ends by the drain timeout.
+    /// nothing, the connection stays open until its task drops it. If the client has vanished, TCP
+    /// keepalive ends it ([how](crate::guide::how_it_works#clients-that-leave)). An HTTP/2 tunnel
+    /// (CONNECT) is a stream like others, and ends by the drain timeout.
     ///
     /// Default: 10 s.
     pub fn upgrade_grace(mut self, grace: Duration) -> Self {

@@ -111,7 +111,6 @@ pub(crate) fn set_option_bytes(
 }
 
 /// An option of a socket that is an integer (getsockopt(2)).
-#[cfg(test)]
 pub(crate) fn option(
     socket: impl AsFd,
     level: libc::c_int,

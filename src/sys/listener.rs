@@ -4,6 +4,7 @@
 pub(crate) mod harm;
 mod inherited;
 mod joining;
+mod keepalive;
 pub(crate) mod unix;
 
 use std::io;
@@ -46,7 +47,7 @@ pub(crate) enum Reuse {
 }
 
 /// Makes a listening, non-blocking, close-on-exec TCP socket. Accepted connections inherit
-/// `TCP_NODELAY` (tcp(7)). An IPv6 socket accepts no IPv4 connections.
+/// `TCP_NODELAY` and [`keepalive`] (tcp(7)). An IPv6 socket accepts no IPv4 connections.
 pub(crate) fn tcp(address: SocketAddr, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> {
     let mut attempt = 1;
     loop {
@@ -85,6 +86,7 @@ fn prepared(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
         socket.set_only_v6(true)?;
     }
     socket.set_tcp_nodelay(true)?;
+    keepalive::set(&socket);
     Ok(socket)
 }
 

@@ -23,7 +23,7 @@ struct Name(&'static str, libc::c_int, libc::c_int);
 ///
 /// Not here: sizes, which make connections only slower; and keys of signatures (`TCP_MD5SIG`),
 /// because the kernel does not tell which ones a listener has.
-const OPTIONS: [Name; 17] = [
+const OPTIONS: [Name; 20] = [
     Name("SO_REUSEADDR", SOL_SOCKET, libc::SO_REUSEADDR),
     Name("SO_REUSEPORT", SOL_SOCKET, libc::SO_REUSEPORT),
     Name("SO_BINDTODEVICE", SOL_SOCKET, libc::SO_BINDTOIFINDEX),
@@ -39,6 +39,9 @@ const OPTIONS: [Name; 17] = [
     Name("IPV6_RTHDR", IPPROTO_IPV6, libc::IPV6_RTHDR),
     Name("IPV6_UNICAST_HOPS", IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
     Name("TCP_CORK", IPPROTO_TCP, libc::TCP_CORK),
+    Name("TCP_KEEPCNT", IPPROTO_TCP, libc::TCP_KEEPCNT),
+    Name("TCP_KEEPIDLE", IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    Name("TCP_KEEPINTVL", IPPROTO_TCP, libc::TCP_KEEPINTVL),
     Name("TCP_NODELAY", IPPROTO_TCP, libc::TCP_NODELAY),
     Name("TCP_USER_TIMEOUT", IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];

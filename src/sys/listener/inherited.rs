@@ -12,12 +12,13 @@ use socket2::{Domain, SockRef};
 use crate::address::Address;
 use crate::sys::apart::apart;
 use crate::sys::fds;
-use crate::sys::listener::address;
+use crate::sys::listener::{address, keepalive};
 
 /// Takes ownership of a listener that the starter of this program has left open under this number.
-/// Makes it non-blocking and close-on-exec, and sets `TCP_NODELAY` as
-/// [`tcp`](crate::sys::listener::tcp) does. If the number is no such listener, this fails and does
-/// not change the descriptor, which may be one that this process has opened.
+/// Makes it non-blocking and close-on-exec, and sets `TCP_NODELAY` and, unless the starter has
+/// chosen them, the options of [`keepalive`] as [`tcp`](crate::sys::listener::tcp) does. If the
+/// number is no such listener, this fails and does not change the descriptor, which may be one that
+/// this process has opened.
 ///
 /// Call it once for a number.
 pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
@@ -27,10 +28,14 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
     check_handed_in(listener)?;
     let socket = SockRef::from(&listener);
     check(listener)?;
-    if matches!(socket.domain()?, Domain::IPV4 | Domain::IPV6) {
+    let domain = socket.domain()?;
+    if matches!(domain, Domain::IPV4 | Domain::IPV6) {
         // Fails if another process holds the lock, for which the next call would wait.
-        let set = |it: BorrowedFd<'_>| SockRef::from(&it).set_tcp_nodelay(true);
-        apart(listener, |it| set(it).map(|()| 0))?;
+        apart(listener, |it| {
+            SockRef::from(&it).set_tcp_nodelay(true)?;
+            keepalive::set_unless_chosen(it, domain);
+            Ok(0)
+        })?;
     }
     let address = address(listener).map_err(|error| match error.kind() {
         io::ErrorKind::Unsupported => refuse("it is bound to neither TCP nor a path"),
@@ -98,7 +103,9 @@ mod tests {
         let local = listener.local_addr().expect("bound");
         let (address, listener) = adopt(left_open(listener)).expect("it listens");
         assert_eq!(address, local.into());
-        assert!(SockRef::from(&listener).nonblocking().expect("a socket"));
+        let socket = SockRef::from(&listener);
+        assert!(socket.nonblocking().expect("a socket"));
+        assert!(socket.keepalive().expect("a socket"));
         let datagram = std::net::UdpSocket::bind(ANY).expect("a free port");
         let error = adopt(left_open(datagram)).expect_err("no stream");
         assert!(error.to_string().contains("SOCK_STREAM"), "{error}");
