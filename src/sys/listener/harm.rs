@@ -75,7 +75,11 @@ pub(crate) fn open_again(
             // What follows shows if this has failed.
             let _ = restore_here(it, address, reuse);
         }
-        listen_again(it, address, backlog)?;
+        // If the machine has lost the address, bind(2) fails, and the socket goes on as it is.
+        match listens_here(it, address) {
+            true => listener::listen(it, backlog)?,
+            false => listen_again(it, address, backlog)?,
+        }
         Ok(listens_here(it, address).into())
     };
     apart(listener, open).is_ok_and(|listens| listens == 1)
@@ -154,6 +158,22 @@ impl Value {
 mod tests {
     use super::*;
     use crate::sys::listener::tcp;
+
+    #[test]
+    fn a_listener_whose_address_the_machine_has_lost_listens_on() {
+        // RFC 5737: no machine has this address.
+        let lost: SocketAddr = "192.0.2.1:0".parse().expect("valid");
+        let socket = prepared(lost, Reuse::None).expect("a socket");
+        if socket.set_freebind_v4(true).is_err() || socket.bind(&lost.into()).is_err() {
+            println!("not tested: it needs IP_FREEBIND");
+            return;
+        }
+        socket.set_freebind_v4(false).expect("it may");
+        socket.listen(8).expect("it is bound");
+        let local = socket.local_addr().expect("it is bound");
+        let local = local.as_socket().expect("an IPv4 address");
+        assert!(open_again(&socket, local, Some(Reuse::None), 8));
+    }
 
     /// Each option gets another value if the kernel and the rights of this process allow one.
     #[test]
