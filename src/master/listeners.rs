@@ -241,7 +241,8 @@ impl Listeners {
     }
 
     /// Makes the listeners and the inbox of a slot, unless it has them. If one listener cannot be
-    /// made, none is. A slot keeps its listeners for the life of the server.
+    /// made, none is; but a slot goes without an address that the machine has lost. A slot keeps
+    /// its listeners for the life of the server.
     pub(crate) fn ensure(&mut self, slot: Slot) -> Result<Ensured, Error> {
         let last = usize::from(slot.0);
         while self.inboxes.len() <= last {
@@ -257,9 +258,17 @@ impl Listeners {
                 unreachable!("a Unix listener is shared")
             };
             for _ in listeners.len()..=last {
-                let listener = listener::tcp(address, Reuse::Join, self.backlog)
-                    .map_err(|source| bind_error(&bound.address, source))?;
-                made.push((at, listener));
+                match listener::tcp(address, Reuse::Join, self.backlog) {
+                    Ok(listener) => made.push((at, listener)),
+                    Err(error)
+                        if error.kind() == io::ErrorKind::AddrNotAvailable
+                            && self.bound.len() > 1 =>
+                    {
+                        tracing::warn!(%address, %slot, %error, "a slot has no listener there");
+                        break;
+                    }
+                    Err(source) => return Err(bind_error(&bound.address, source)),
+                }
             }
         }
         let ensured = match made.is_empty() {

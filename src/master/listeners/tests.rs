@@ -32,15 +32,38 @@ fn a_slot_has_all_its_listeners_or_none() {
         Ensured::Existing
     );
     let second = listeners.bound[1].address.clone();
-    // RFC 5737: no machine has this address.
-    listeners.bound[1].address = "192.0.2.1:80".parse().expect("an address");
+    let another = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listeners.bound[1].address = another.local_addr().expect("bound").into();
     listeners
         .ensure(Slot(1))
-        .expect_err("it is no address of this machine");
+        .expect_err("another server has the port");
     assert_eq!(listeners.numbers(Slot(1)).len(), 0);
     listeners.bound[1].address = second;
     assert_eq!(listeners.ensure(Slot(1)).expect("free ports"), Ensured::New);
     assert_eq!(listeners.numbers(Slot(1)).len(), 2);
+}
+
+/// The other addresses need the slot, and a reload or an upgrade needs it too.
+#[test]
+fn a_slot_goes_without_an_address_that_the_machine_has_lost() {
+    let any = || "127.0.0.1:0".parse().expect("an address");
+    let config = Config {
+        addresses: vec![any(), any()],
+        ..Config::default()
+    };
+    let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
+    let mut listeners = opened.expect("free ports");
+    // RFC 5737: no machine has this address.
+    let lost = "192.0.2.1:80".parse().expect("an address");
+    let first = std::mem::replace(&mut listeners.bound[0].address, lost);
+    assert_eq!(listeners.ensure(Slot(2)).expect("a port"), Ensured::New);
+    assert_eq!(listeners.numbers(Slot(0)).len(), 2);
+    assert_eq!(listeners.numbers(Slot(2)).len(), 1);
+    listeners.bound[0].address = first;
+    assert_eq!(listeners.ensure(Slot(2)).expect("a port"), Ensured::New);
+    for slot in 0..3 {
+        assert_eq!(listeners.numbers(Slot(slot)).len(), 2);
+    }
 }
 
 #[test]
