@@ -32,7 +32,8 @@ static LOOKED_UP: LazyLock<Mutex<BTreeMap<String, SocketAddr>>> = LazyLock::new(
 /// master. `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of
 /// the machine. With port 0 the kernel chooses a port, which the notice
 /// [`Serving`](crate::Notice::Serving) names. An IPv6 listener accepts IPv6 only (`IPV6_V6ONLY`,
-/// ipv6(7)): bind `0.0.0.0` too for both.
+/// ipv6(7)): bind `0.0.0.0` too for both. An IPv4 address within IPv6,
+/// `[::ffff:127.0.0.1]:8080`, is that IPv4 address.
 ///
 /// ```
 /// use prefork_server::Address;
@@ -151,10 +152,14 @@ impl serde::Serialize for Address {
 impl Peer {
     /// An IPv4 address within IPv6 (RFC 4291 2.5.5.2) becomes the IPv4 address: a listener of both
     /// families has such clients.
-    pub(crate) fn tcp(mut address: SocketAddr) -> Self {
-        address.set_ip(address.ip().to_canonical());
-        Self::Tcp(address)
+    pub(crate) fn tcp(address: SocketAddr) -> Self {
+        Self::Tcp(canonical(address))
     }
+}
+
+fn canonical(mut address: SocketAddr) -> SocketAddr {
+    address.set_ip(address.ip().to_canonical());
+    address
 }
 
 /// The addresses on one line.
@@ -172,9 +177,11 @@ impl fmt::Display for Peer {
     }
 }
 
+/// An IPv4 address within IPv6, as `[::ffff:127.0.0.1]:80`, becomes the IPv4 address: an IPv6
+/// listener accepts IPv6 only.
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Self {
-        Self::Tcp(address)
+        Self::Tcp(canonical(address))
     }
 }
 
@@ -248,8 +255,8 @@ fn parse(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return unix(path);
     }
-    if let Ok(address) = text.parse() {
-        return Ok(Address::Tcp(address));
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address.into());
     }
     let port = text.strip_prefix('*').unwrap_or(text).strip_prefix(':');
     if let Ok(port) = port.unwrap_or(text).parse::<u16>() {
@@ -307,7 +314,7 @@ fn unix(path: &str) -> Result<Address, String> {
 fn look_up(host: &str, port: u16) -> Result<Address, String> {
     let name = format!("{host}:{port}");
     if let Some(&address) = looked_up().get(&name) {
-        return Ok(Address::Tcp(address));
+        return Ok(address.into());
     }
     let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
@@ -320,7 +327,7 @@ fn look_up(host: &str, port: u16) -> Result<Address, String> {
         .copied()
         .ok_or("the host has no address")?;
     looked_up().insert(name, address);
-    Ok(Address::Tcp(address))
+    Ok(address.into())
 }
 
 fn looked_up() -> MutexGuard<'static, BTreeMap<String, SocketAddr>> {
@@ -362,6 +369,15 @@ mod tests {
             "unix:/run/app.sock",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_ipv4_address_within_ipv6_is_the_ipv4_address() {
+        for text in ["[::ffff:127.0.0.1]:8080", "[::ffff:7f00:1]:8080"] {
+            assert_eq!(parse(text).unwrap().to_string(), "127.0.0.1:8080");
+            let address = text.parse::<SocketAddr>().unwrap();
+            assert_eq!(Address::from(address).to_string(), "127.0.0.1:8080");
         }
     }
 
