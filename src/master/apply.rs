@@ -15,6 +15,7 @@ use crate::master::workers::process::{EndRequest, Process};
 use crate::master::workers::spawn::Image;
 use crate::policy::Outcome;
 use crate::supervisor::{Abandoned, Action, Change, ENDS_WITHIN, Event};
+use crate::sys::clock;
 
 impl Master {
     /// Carries out one action. The last one returns the outcome.
@@ -213,6 +214,9 @@ impl Master {
         if let Err(source) = self.observers.hooks.serving(&addresses, &workers) {
             return self.on_hook_refused("serving", source);
         }
+        // Before the log and the notice: who has read them and then asks an admin process gets this
+        // state.
+        self.tell_view(clock::monotonic());
         let workers = self.workers.count;
         tracing::info!(addresses = %address::list(&addresses), workers, "serving");
         self.commands.handle.set_serving(&addresses);

@@ -124,9 +124,10 @@ pub(crate) fn admin_port(server: &Server) -> SocketAddr {
 
 fn it_tells_the_state_and_the_counts_of_the_server() {
     let mut watched = Watched::start(&["--respond", "hi"]);
+    // The notice has come that it serves.
     let address = watched.server.address();
+    assert_eq!(watched.get("/readyz").body, "ready\n");
     assert_eq!(watched.get("/livez").body, "live\n");
-    until(|| watched.get("/readyz").body == "ready\n");
     for _ in 0..5 {
         assert_eq!(get(address, "/").body, "hi");
     }
