@@ -2,6 +2,7 @@
 
 use std::io;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 
 use crate::address;
@@ -256,7 +257,9 @@ impl Master {
     }
 
     fn on_stuck(&mut self, worker: WorkerId) {
-        if let Some(Process { slot, pid, .. }) = self.workers.processes.get(&worker) {
+        if let Some(Process { slot, pid, .. }) = self.workers.processes.get(&worker)
+            && kill(*pid, None) != Err(Errno::EPERM)
+        {
             tracing::error!(
                 %slot, %pid,
                 "a worker was sent SIGKILL {ENDS_WITHIN:?} ago, and the kernel has not ended it: \
@@ -288,7 +291,16 @@ impl Master {
 
 /// The process is not reaped yet, so the pid is still its own.
 fn signal(process: &Process, signal: Signal) {
-    if let Err(error) = kill(process.pid, signal) {
-        tracing::error!(pid = %process.pid, %signal, %error, "kill(2) failed");
+    let (slot, pid) = (process.slot, process.pid);
+    match kill(pid, signal) {
+        Ok(()) => {}
+        // SIGKILL follows.
+        Err(Errno::EPERM) if signal == Signal::SIGABRT => {}
+        Err(Errno::EPERM) => tracing::error!(
+            %slot, %pid,
+            "the kernel does not let the master send SIGKILL to a worker of another user: give the \
+             master CAP_KILL (capabilities(7)). The server goes on without the worker"
+        ),
+        Err(error) => tracing::error!(%slot, %pid, %signal, %error, "kill(2) failed"),
     }
 }

@@ -6,7 +6,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::client::{Client, Response, get_unix};
-use crate::support::{Server, pid_of, until, words};
+use crate::support::{BINARY, Server, can_change_user, pid_of, program, until, words};
 
 tests! {
     a_hung_worker_is_replaced_and_its_queue_served,
@@ -18,6 +18,7 @@ tests! {
     a_hung_worker_is_found_by_its_open_connections,
     a_stopped_worker_counts_as_hung_only_when_work_waits,
     a_server_goes_on_and_ends_without_workers_that_the_kernel_does_not_end,
+    a_master_without_the_right_to_end_a_worker_says_so_once,
 }
 
 /// The worker that responded.
@@ -196,5 +197,35 @@ fn a_server_goes_on_and_ends_without_workers_that_the_kernel_does_not_end() {
     }
     for worker in [hung, next] {
         waitpid(worker, None).expect("it is held");
+    }
+}
+
+fn a_master_without_the_right_to_end_a_worker_says_so_once() {
+    if !can_change_user() {
+        return;
+    }
+    let mut command = program("setpriv");
+    command.args(["--bounding-set=-kill", "--inh-caps=-kill", BINARY]);
+    command.args([
+        "--listen",
+        "127.0.0.1:0",
+        "--announce-fd",
+        "1",
+        "--respond",
+        "hi",
+    ]);
+    command.args(["--user", "nobody", "--workers", "1", "--hang-timeout", "1s"]);
+    let mut server = Server::spawn(&mut command);
+    let hung = pid_of(&server.wait("worker_ready"));
+    kill(hung, Signal::SIGSTOP).expect("it lives");
+    let mut client = Client::connect(server.address());
+    client.ask("/");
+    assert_eq!(pid_of(&server.wait("worker_stuck")), hung);
+    assert_eq!(client.response().body, "hi");
+    kill(hung, Signal::SIGKILL).expect("it lives");
+    let log = server.stop().log;
+    assert_eq!(log.matches("CAP_KILL").count(), 1, "{log}");
+    for untrue in ["was sent SIGKILL", "kill(2) failed"] {
+        assert!(!log.contains(untrue), "{log}");
     }
 }
