@@ -2,6 +2,7 @@
 
 #[cfg(feature = "axum")]
 mod axum;
+mod failures;
 mod limits;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Sleep;
 
+use self::failures::AcceptFailures;
 pub(crate) use self::limits::{LimitWatch, connections_max};
 use crate::address::{Address, Peer};
 use crate::drain::Idle;
@@ -101,6 +103,7 @@ struct State {
     draining: bool,
     /// Set while the worker accepts nothing, because of an error that [`is_exhausted`].
     pause: Option<Pin<Box<Sleep>>>,
+    failures: AcceptFailures,
     waker: Option<Waker>,
     /// `None` if clients are not limited.
     clients: Option<Clients>,
@@ -174,6 +177,7 @@ impl Queue {
             next: 0,
             draining: false,
             pause: None,
+            failures: AcceptFailures::default(),
             waker: None,
             clients,
             placing: Placing::new(stats.clone()),
@@ -411,7 +415,7 @@ impl State {
                         return self.pause(&error, cx);
                     }
                     Poll::Ready(Err(error)) => {
-                        tracing::warn!(%error, "accepting from one source rests for {PAUSE:?}");
+                        self.failures.warn(&error, "accepting from one source");
                         self.sources[at].rest(PAUSE);
                     }
                 }
@@ -421,7 +425,7 @@ impl State {
     }
 
     fn pause<T>(&mut self, error: &io::Error, cx: &mut Context<'_>) -> Poll<T> {
-        tracing::warn!(%error, "accepting rests for {PAUSE:?}");
+        self.failures.warn(error, "accepting");
         let mut pause = Box::pin(tokio::time::sleep(PAUSE));
         // Registers the waker. The pause cannot be over yet.
         let _ = pause.as_mut().poll(cx);
