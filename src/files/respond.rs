@@ -303,6 +303,11 @@ fn write_text(headers: &mut HeaderMap, status: StatusCode) -> (u64, FileBody) {
     (text.len() as u64, body.into())
 }
 
+/// The response if a worker lacks what it may have again later.
+pub(super) fn unavailable(method: &Method) -> Response<FileBody> {
+    Draft::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Text).write(HeaderMap::new(), method)
+}
+
 /// The status if no file can be sent.
 fn status_of(error: &io::Error) -> StatusCode {
     let errno = error.raw_os_error().map(Errno::from_raw);

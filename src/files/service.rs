@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,13 +12,14 @@ use std::task::{Context, Poll};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use hyper::service::Service;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::beneath::Reach;
 use super::body::FileBody;
 use super::budget::Budget;
 use super::lookup::Lookup;
 use super::options::Files;
+use super::respond;
 use crate::http::Request;
 use crate::id::ConnectionId;
 
@@ -80,10 +82,18 @@ impl Inner {
         connection: Option<ConnectionId>,
     ) -> Response<FileBody> {
         let permit = self.budget.permit(connection).await;
-        let found = spawn_blocking(move || {
+        let method = head.method.clone();
+        let found = on_a_thread(move || {
             let mut permit = || Ok(permit.clone());
             self.lookup.respond(&mut head, Reach::Disk, &mut permit)
         });
+        let Some(found) = found else {
+            tracing::error!(
+                "cannot read a file: a limit on threads is reached (ulimit -u, LimitNPROC=, \
+                 TasksMax=)"
+            );
+            return respond::unavailable(&method);
+        };
         let found = found.await.map_err(io::Error::from);
         found.and_then(|found| found).unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read a file");
@@ -92,6 +102,13 @@ impl Inner {
             response
         })
     }
+}
+
+/// `None` if there is no thread for the work and the system allows no new one: tokio panics then.
+fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<JoinHandle<T>> {
+    catch_unwind(AssertUnwindSafe(|| spawn_blocking(work))).ok()
 }
 
 /// The response of a [`FileService`], which is ready at once if nothing has to be read from a disk.

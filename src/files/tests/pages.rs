@@ -1,5 +1,11 @@
 //! Clean addresses, the one page of an app, and the page of a 404.
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use http::header::RETRY_AFTER;
+
 use super::super::beneath::Symlinks;
 use super::*;
 
@@ -207,4 +213,19 @@ async fn a_dot_in_the_path_is_the_directory_itself() {
     assert_eq!(world.get("/apt/.").await.body(), "apt");
     let moved = world.get("/./apt").await;
     assert_eq!(header(&moved, LOCATION), "./apt/");
+}
+
+/// tokio panics without a runtime as it does if it has no thread and the system allows none.
+#[test]
+fn a_request_for_which_no_thread_can_be_made_is_to_come_again() {
+    let world = World::with(&[("a", b"")], |files| files.listing(true));
+    let mut response = pin!(world.get("/"));
+    let polled = response
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(response) = polled else {
+        panic!("it waits for nothing");
+    };
+    assert_eq!(response.status(), 503);
+    assert_eq!(header(&response, RETRY_AFTER), "1");
 }
