@@ -17,7 +17,8 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::client::{Client, get};
-use crate::support::{BINARY, Server, descriptors, output, refusing, until};
+use crate::confined::refusing;
+use crate::support::{BINARY, Server, descriptors, output, until};
 
 tests! {
     slow_clients_of_one_file_share_one_descriptor,

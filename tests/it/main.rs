@@ -34,6 +34,7 @@ mod client;
 #[cfg(all(feature = "http2", feature = "tls"))]
 mod clients;
 mod config;
+mod confined;
 mod control;
 mod crash;
 mod discard;

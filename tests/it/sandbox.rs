@@ -23,7 +23,8 @@ use tokio::task::spawn_blocking;
 
 use crate::apps;
 use crate::client::get;
-use crate::support::{BINARY, Server, program, refusing, status_field, this, until, words};
+use crate::confined::refusing;
+use crate::support::{BINARY, Server, program, status_field, this, until, words};
 use crate::upgrade::Installed;
 
 tests! {

@@ -15,9 +15,10 @@ use serde_json::json;
 use crate::admin::ask;
 use crate::apps;
 use crate::client::get;
+use crate::confined::{as_pid_1, refusing, unshare};
 use crate::support::{
-    BINARY, Server, app_after, app_command, as_pid_1, binary, can_change_user, open_files, output,
-    proc_file, program, refused, refusing, status_field, until,
+    BINARY, Server, app_after, app_command, binary, can_change_user, open_files, output, proc_file,
+    program, refused, status_field, until,
 };
 use crate::upgrade::Installed;
 
@@ -192,14 +193,15 @@ fn a_limit_that_a_hook_cannot_raise_is_named() {
     );
 }
 
-/// Needs user namespaces or root.
 fn a_proc_that_is_not_mounted_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = format!("unix:{}", dir.path().join("s").display());
     for listen in ["127.0.0.1:0", &socket] {
-        let mut command = program("unshare");
+        let Some(mut command) = unshare(&["--user", "--map-root-user", "--mount"]) else {
+            return;
+        };
         command
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c"])
+            .args(["sh", "-c"])
             .arg("mount --bind \"$0\" /proc && exec \"$@\"")
             .arg(dir.path())
             .args([BINARY, "--admin", "off", "--listen", listen]);
@@ -243,31 +245,28 @@ fn a_group_that_a_socket_file_cannot_have_is_named() {
 }
 
 /// The server is in a process namespace of its own and sees the `/proc` of this one, in which its
-/// numbers are other processes. Needs user namespaces or root.
+/// numbers are other processes.
 fn the_proc_of_another_namespace_is_not_believed() {
     let installed = Installed::new(BINARY);
     let (path, socket) = (installed.path(), installed.beside("admin"));
     let dir = path.parent().expect("a directory");
     fs::set_permissions(dir, Permissions::from_mode(0o777)).expect("it is ours");
-    let mut command = program("unshare");
     // Here process 1 may be root's. There it is the master, which is not.
-    let listen = match can_change_user() {
+    let (options, user, listen) = match can_change_user() {
         true => {
-            command.args([
-                "--pid",
-                "--fork",
-                "setpriv",
-                "--reuid=nobody",
-                "--clear-groups",
-            ]);
-            "0.0.0.0:0"
+            let nobody = &["setpriv", "--reuid=nobody", "--clear-groups"][..];
+            (&["--pid", "--fork"][..], nobody, "0.0.0.0:0")
         }
         false => {
-            command.args(["--user", "--map-root-user", "--pid", "--fork"]);
-            "127.0.0.1:0"
+            let options = &["--user", "--map-root-user", "--pid", "--fork"][..];
+            (options, &[][..], "127.0.0.1:0")
         }
     };
+    let Some(mut command) = unshare(options) else {
+        return;
+    };
     command
+        .args(user)
         .arg(path)
         .args(["--announce-fd", "1", "--workers", "2", "--listen", listen])
         .arg(format!("--admin=unix:{}", socket.display()));
@@ -424,9 +423,10 @@ fn starts_beside() -> Result<(), Error> {
     server.serve(async |_| Ok(service_fn(apps::hello)))
 }
 
-/// Needs user namespaces or root.
 fn a_master_as_pid_1_reaps_orphans() {
-    let mut command = as_pid_1();
+    let Some(mut command) = as_pid_1() else {
+        return;
+    };
     let mut server = Server::spawn(app_after(&mut command, "hello"));
     assert_eq!(server.wait("serving")["pid"], 1);
     let master = server.workers()[0];

@@ -12,8 +12,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::libc::c_long;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, User, geteuid};
 use serde_json::Value;
@@ -365,49 +363,6 @@ pub(crate) fn can_change_user() -> bool {
 pub(crate) fn nobody() -> User {
     let nobody = User::from_name("nobody").expect("passwd(5)");
     nobody.expect("an entry")
-}
-
-/// Runs the program that is its first argument as PID 1 of a namespace. Needs user namespaces or
-/// root.
-pub(crate) fn as_pid_1() -> Command {
-    let mut command = Command::new("unshare");
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-    ]);
-    command
-}
-
-/// Executes the program in its arguments with a filter of seccomp(2).
-const FILTERED: &str = "
-import ctypes, os, struct, sys
-libc = ctypes.CDLL(None, use_errno=True)
-call, error = int(sys.argv[1]), int(sys.argv[2])
-load, equal, give = 0x20, 0x15, 0x06
-filter = b''.join(struct.pack('HBBI', *one) for one in [
-    (load, 0, 0, 0), (equal, 0, 1, call), (give, 0, 0, 0x00050000 | error),
-    (give, 0, 0, 0x7fff0000)])
-code = ctypes.create_string_buffer(filter)
-program = struct.pack('HxxxxxxP', len(filter) // 8, ctypes.addressof(code))
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0, ctypes.get_errno()
-os.execvp(sys.argv[3], sys.argv[3:])
-";
-
-/// Runs the program that is its first argument, to which this system call fails. `None` without
-/// python3.
-pub(crate) fn refusing(call: c_long, error: Errno) -> Option<Command> {
-    if Command::new("python3").arg("--version").output().is_err() {
-        println!("not tested: it needs python3");
-        return None;
-    }
-    let mut command = program("python3");
-    let numbers = [call.to_string(), (error as i32).to_string()];
-    command.args(["-c", FILTERED]).args(numbers);
-    Some(command)
 }
 
 fn room_for_log() -> (TempDir, File) {

@@ -17,9 +17,10 @@ use tempfile::TempDir;
 
 use crate::apps;
 use crate::client::{Client, Response, get, get_unix, under_load};
+use crate::confined::as_pid_1;
 use crate::support::{
-    BINARY, Server, as_pid_1, can_change_user, descendants, descriptors, nobody, open_files,
-    pid_of, proc_file, program, this, until, words,
+    BINARY, Server, can_change_user, descendants, descriptors, nobody, open_files, pid_of,
+    proc_file, program, this, until, words,
 };
 
 tests! {
@@ -434,10 +435,11 @@ fn a_handle_upgrades_the_server() {
     server.end_well();
 }
 
-/// Needs user namespaces or root.
 fn a_master_as_pid_1_upgrades() {
     let installed = Installed::new(this());
-    let mut command = as_pid_1();
+    let Some(mut command) = as_pid_1() else {
+        return;
+    };
     let mut server = Server::spawn(command.arg(installed.path()).env(apps::VARIABLE, "hello"));
     assert_eq!(server.wait("serving")["pid"], 1);
     let master = server.workers()[0];
