@@ -61,7 +61,7 @@ pub(super) struct OpenFile {
 
 impl OpenFiles {
     pub(super) fn new() -> Self {
-        let max = (limits::open_files().unwrap_or(0) / SHARE_OF_LIMIT).max(2);
+        let max = (limits::open_files() / SHARE_OF_LIMIT).max(2);
         Self {
             max,
             files: Mutex::default(),

@@ -63,7 +63,7 @@ pub(super) fn begin(
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     reap::check().map_err(|error| Error::system("waitid(2)", error))?;
     tell_rights(&config);
-    limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
+    raise_limits();
     let mut init = Init::of_this_process();
     let wanted = [&config.addresses[..], &config.redirects].concat();
     init.forget(&inherited.give_up_all_but(&wanted));
@@ -140,6 +140,13 @@ pub(super) fn tell_rights(config: &Config) {
             "Workers run as root. Choose a user with fewer rights, or root to confirm \
              (Prefork::user; --user NAME of the binary)."
         );
+    }
+}
+
+/// A filter may refuse the call. A limit that is too low shows when descriptors run out.
+pub(super) fn raise_limits() {
+    if let Err(error) = limits::raise_open_files() {
+        tracing::warn!(%error, "the limit on descriptors stays as it is (setrlimit(2))");
     }
 }
 

@@ -33,7 +33,7 @@ use crate::master::listeners::{ListenerWatch, Listeners, NewAddresses};
 use crate::master::observers::Observers;
 use crate::master::observers::announce::Announcer;
 use crate::master::pid_file::PidFile;
-use crate::master::start::{policy, tell_rights};
+use crate::master::start::{policy, raise_limits, tell_rights};
 use crate::master::tls::{Secrets, SecretsOrigin};
 use crate::master::workers::Workers;
 use crate::master::workers::outbox::Message;
@@ -45,8 +45,8 @@ use crate::protocol::state::{VERSION, Versions};
 use crate::status::is_dry_run;
 use crate::supervisor::{Abandoned, Event, Pause, Policy, PreStop, Snapshot, Supervisor, Time};
 use crate::sys::credentials::Credentials;
+use crate::sys::exec;
 use crate::sys::signals::Signals;
-use crate::sys::{exec, limits};
 
 /// What upgrades need of the master.
 #[derive(Debug)]
@@ -352,12 +352,6 @@ fn supervisor(left: Snapshot, policy: Policy, epoch: Time) -> Supervisor {
         );
     }
     Supervisor::resume(left, policy, epoch)
-}
-
-fn raise_limits() {
-    if let Err(error) = limits::raise_open_files() {
-        tracing::error!(%error, "the limit on descriptors stays");
-    }
 }
 
 fn read(state: RawFd) -> Result<MasterState, Error> {

@@ -9,6 +9,9 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+/// The soft limit on open descriptors that Linux gives to its first process.
+const USUAL_OPEN_FILES: usize = 1024;
+
 /// The number of CPUs that this process may use, and the reason for it.
 ///
 /// ```
@@ -98,10 +101,12 @@ pub(crate) fn raise_open_files() -> io::Result<usize> {
     Ok(usize::try_from(hard).unwrap_or(usize::MAX))
 }
 
-/// The soft limit on open descriptors.
-pub(crate) fn open_files() -> io::Result<usize> {
-    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    Ok(usize::try_from(soft).unwrap_or(usize::MAX))
+/// The soft limit on open descriptors. A filter may refuse the call that tells it (prlimit(2)).
+pub(crate) fn open_files() -> usize {
+    let limits = getrlimit(Resource::RLIMIT_NOFILE);
+    limits.map_or(USUAL_OPEN_FILES, |(soft, _)| {
+        usize::try_from(soft).unwrap_or(usize::MAX)
+    })
 }
 
 impl fmt::Display for Cpus {

@@ -471,7 +471,7 @@ fn queue(
     config: &Config,
     stats: WorkerStats,
 ) -> io::Result<Arc<Queue>> {
-    let cap = incoming::connections_max(config.max_connections, limits::open_files()?);
+    let cap = incoming::connections_max(config.max_connections, limits::open_files());
     stats.set(Gauge::ConnectionsMax, cap as u64);
     let clients = config.max_connections_per_client;
     let clients = clients.map(|max| Clients::new(max, &config.proxy_protocol));

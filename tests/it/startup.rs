@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nix::errno::Errno;
-use nix::libc::SYS_waitid;
+use nix::libc::{SYS_prlimit64, SYS_waitid};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{Error, Limit, Role, role, service_fn};
@@ -32,6 +32,7 @@ tests! {
     a_limit_that_a_hook_cannot_raise_is_named,
     a_proc_that_is_not_mounted_is_named,
     a_filter_that_hides_ended_processes_is_named,
+    a_limit_on_descriptors_that_cannot_be_raised_ends_no_server,
     a_group_that_a_socket_file_cannot_have_is_named,
     the_proc_of_another_namespace_is_not_believed,
     notices_go_to_any_descriptor_that_the_master_has,
@@ -220,6 +221,17 @@ fn a_filter_that_hides_ended_processes_is_named() {
     let said = String::from_utf8(ended.stderr).expect("text");
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("waitid(2) failed"), "{said}");
+}
+
+fn a_limit_on_descriptors_that_cannot_be_raised_ends_no_server() {
+    let Some(mut command) = refusing(SYS_prlimit64, Errno::EPERM) else {
+        return;
+    };
+    command.args([BINARY, "--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+    let mut server = Server::spawn(command.args(["--respond", "hi"]));
+    assert_eq!(get(server.address(), "/").body, "hi");
+    let log = server.stop().log;
+    assert!(log.contains("the limit on descriptors stays"), "{log}");
 }
 
 /// Needs root.
