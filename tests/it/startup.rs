@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nix::errno::Errno;
-use nix::libc::{SYS_prlimit64, SYS_waitid};
+use nix::libc::{SYS_prctl, SYS_prlimit64, SYS_waitid};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{Error, Limit, Role, role, service_fn};
@@ -31,7 +31,7 @@ tests! {
     a_log_that_is_as_long_as_a_file_may_be_ends_no_server,
     a_limit_that_a_hook_cannot_raise_is_named,
     a_proc_that_is_not_mounted_is_named,
-    a_filter_that_hides_ended_processes_is_named,
+    a_call_that_a_filter_refuses_is_named,
     a_limit_on_descriptors_that_cannot_be_raised_ends_no_server,
     a_group_that_a_socket_file_cannot_have_is_named,
     the_proc_of_another_namespace_is_not_believed,
@@ -213,14 +213,19 @@ fn a_proc_that_is_not_mounted_is_named() {
     }
 }
 
-fn a_filter_that_hides_ended_processes_is_named() {
-    let Some(mut command) = refusing(SYS_waitid, Errno::EPERM) else {
-        return;
-    };
-    let ended = output(command.args([BINARY, "--listen", "127.0.0.1:0"]));
-    let said = String::from_utf8(ended.stderr).expect("text");
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("waitid(2) failed"), "{said}");
+fn a_call_that_a_filter_refuses_is_named() {
+    for (call, code, told) in [
+        (SYS_waitid, 1, "waitid(2) failed"),
+        (SYS_prctl, 3, "prctl(2), setsid(2) or execve(2) failed"),
+    ] {
+        let Some(mut command) = refusing(call, Errno::EPERM) else {
+            return;
+        };
+        let ended = output(command.args([BINARY, "--listen", "127.0.0.1:0"]));
+        let said = String::from_utf8(ended.stderr).expect("text");
+        assert_eq!(ended.status.code(), Some(code), "{said}");
+        assert!(said.contains(told), "{said}");
+    }
 }
 
 fn a_limit_on_descriptors_that_cannot_be_raised_ends_no_server() {

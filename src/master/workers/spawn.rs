@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::errno::Errno;
+use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::Pid;
 
 use crate::address;
@@ -259,6 +260,13 @@ pub(in crate::master) fn spawn_error(
             let why = format!("{error}: {}", missing(program));
             Error::system("execve(2)", io::Error::new(error.kind(), why))
         }
+        (Some(Errno::EACCES), _) if is_noexec(program) => {
+            let why = format!(
+                "{} is on a file system that is mounted with noexec",
+                program.display()
+            );
+            Error::system("execve(2)", io::Error::new(error.kind(), why))
+        }
         (Some(Errno::EACCES), Some(credentials)) => {
             let program = std::env::current_exe()
                 .ok()
@@ -272,8 +280,14 @@ pub(in crate::master) fn spawn_error(
             let why = format!("the kernel does not allow the master to become {credentials}");
             Error::system("setuid(2)", io::Error::new(error.kind(), why))
         }
+        // A filter (seccomp(2)) may refuse what a new process does first.
+        (Some(Errno::EPERM), None) => Error::system("prctl(2), setsid(2) or execve(2)", error),
         _ => Error::system("execve(2)", error),
     }
+}
+
+fn is_noexec(program: &Path) -> bool {
+    statvfs(program).is_ok_and(|it| it.flags().contains(FsFlags::ST_NOEXEC))
 }
 
 /// The file that a new process lacks. Its standard input is `/dev/null`.
@@ -310,6 +324,19 @@ mod tests {
             let told = chain(&spawn_error(error, Path::new("/program"), None));
             assert!(told.starts_with(limit), "{told}");
         }
+    }
+
+    #[test]
+    fn a_file_system_without_programs_is_named() {
+        // Nearly each system mounts it so.
+        let program = Path::new("/proc/version");
+        if !is_noexec(program) {
+            println!("not tested: /proc is mounted without noexec");
+            return;
+        }
+        let error = io::Error::from_raw_os_error(Errno::EACCES as i32);
+        let told = chain(&spawn_error(error, program, Some(Credentials::of(33, 33))));
+        assert!(told.contains("/proc/version is on a file system"), "{told}");
     }
 
     #[test]
