@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -185,12 +185,19 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// As warp takes an address.
-impl From<([u8; 4], u16)> for Address {
-    fn from(address: ([u8; 4], u16)) -> Self {
-        Self::Tcp(address.into())
-    }
+/// An IP address and a port, as [`SocketAddr`] takes them. Not generic: `&str` below is no IP
+/// address, and the compiler cannot know that it will never be one.
+macro_rules! from_ip_and_port {
+    ($($ip:ty),*) => {
+        $(impl From<($ip, u16)> for Address {
+            fn from(address: ($ip, u16)) -> Self {
+                Self::Tcp(address.into())
+            }
+        })*
+    };
 }
+
+from_ip_and_port!([u8; 4], IpAddr, Ipv4Addr, Ipv6Addr);
 
 impl TryFrom<&str> for Address {
     type Error = AddressError;
@@ -399,8 +406,14 @@ mod tests {
         }
         let error = Address::try_from(("no such host", 80)).unwrap_err();
         assert_eq!(error.text, "no such host:80");
-        let address = Address::from(([127, 0, 0, 1], 80));
-        assert_eq!(address.to_string(), "127.0.0.1:80");
+        for (address, text) in [
+            (([127, 0, 0, 1], 80).into(), "127.0.0.1:80"),
+            ((Ipv4Addr::UNSPECIFIED, 80).into(), "0.0.0.0:80"),
+            ((Ipv6Addr::UNSPECIFIED, 80).into(), "[::]:80"),
+            ((IpAddr::from([127, 0, 0, 1]), 80).into(), "127.0.0.1:80"),
+        ] {
+            assert_eq!(Address::to_string(&address), text);
+        }
     }
 
     #[test]

@@ -151,7 +151,7 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Prefork {
     /// A server on one address: `"127.0.0.1:8080"`, `("127.0.0.1", 8080)`,
-    /// `([127, 0, 0, 1], 8080)`, `"[::]:80"`, `"unix:/run/app.sock"`, a `SocketAddr` or an
+    /// `(Ipv4Addr::LOCALHOST, 8080)`, `"[::]:80"`, `"unix:/run/app.sock"`, a `SocketAddr` or an
     /// [`Address`]. For what is no address `serve` and `run` return an error. With port 0 the
     /// kernel chooses one port for all workers, which [`Hooks::serving`],
     /// [`Handle::wait_serving`](crate::Handle::wait_serving) and the log's line `serving` tell.
