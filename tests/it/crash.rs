@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::pin::Pin;
+use std::process::exit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -32,6 +33,7 @@ tests! {
     the_error_says_that_an_app_panicked_at_the_start,
     the_error_says_that_an_app_was_not_ready_in_time,
     the_error_says_that_a_worker_did_not_serve,
+    the_error_says_that_main_runs_in_a_worker_that_ended_before_it_served,
     a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash,
     a_process_that_another_thread_reaps_is_replaced,
     respawns_leave_nothing_behind,
@@ -138,6 +140,7 @@ pub(crate) fn unready(app: &str) -> Result<(), Error> {
             begins(server.drain_timeout(Duration::ZERO), pending)
         }
         _ if role() == Role::Master => begins(server, async || Ok(())),
+        "unready: ends early" => exit(1),
         _ => Ok(()),
     }
 }
@@ -173,6 +176,12 @@ fn the_error_says_that_an_app_was_not_ready_in_time() {
 fn the_error_says_that_a_worker_did_not_serve() {
     let error = why_never_ready("unready: does not serve");
     let why = ": it was not ready yet; `main` has to call `serve` or `run` in each process";
+    assert!(error.contains(why), "{error}");
+}
+
+fn the_error_says_that_main_runs_in_a_worker_that_ended_before_it_served() {
+    let error = why_never_ready("unready: ends early");
+    let why = ": it was not ready yet; `main` runs in each worker too";
     assert!(error.contains(why), "{error}");
 }
 

@@ -13,6 +13,10 @@ use crate::sys::reap;
 const UNREADY: &str = "it was not ready yet; `main` has to call `serve` or `run` in each process, \
      and the app of `run` has to accept";
 
+/// Why a worker ended that exited with another code and has not said why: its `main` ended it, such
+/// as at a lock that the master holds.
+const ENDED_EARLY: &str = "it was not ready yet; `main` runs in each worker too";
+
 impl Master {
     /// The next worker whose process has ended and is not reaped yet. Processes that are no workers
     /// are reaped here: as PID 1 the master is the parent of orphans.
@@ -69,10 +73,15 @@ impl Master {
             WorkerExit::Code(EXIT_MISCONFIGURED) => Exit::Misconfigured,
             _ => Exit::Crash,
         };
+        let is_starting = self.supervisor.is_starting(worker);
         // The supervisor takes this for a crash.
-        let is_unready = exit == Exit::Clean && self.supervisor.is_starting(worker);
-        if is_unready && process.intent == Intent::Stay {
-            process.blame(UNREADY.into());
+        let is_unready = exit == Exit::Clean && is_starting;
+        if is_starting && process.intent == Intent::Stay {
+            match (exit, status) {
+                (Exit::Clean, _) => process.blame(UNREADY.into()),
+                (Exit::Crash, WorkerExit::Code(_)) => process.blame(ENDED_EARLY.into()),
+                _ => {}
+            }
         }
         if status == WorkerExit::Unknown {
             process.blame("another thread of the master has reaped it".into());
