@@ -42,7 +42,9 @@
 //!   worker, and a relative path that `main` enters is entered once more. The arguments are those
 //!   of the master, but the first one, by which ps(1) shows what the process is: `app: worker
 //!   slot=0 generation=1`. Standard input is `/dev/null`;
-//! - state made before them is not shared. Each process has its own.
+//! - state made before them is not shared. Each process has its own;
+//! - a worker serves in the first call that it comes to. So the workers of a second server, which
+//!   the program starts when the first one has ended, serve the app of the first.
 //!
 //! # The log
 //!
