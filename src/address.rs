@@ -191,7 +191,7 @@ macro_rules! from_ip_and_port {
     ($($ip:ty),*) => {
         $(impl From<($ip, u16)> for Address {
             fn from(address: ($ip, u16)) -> Self {
-                Self::Tcp(address.into())
+                SocketAddr::from(address).into()
             }
         })*
     };

@@ -21,8 +21,8 @@ pub(super) const PIECE_MAX: usize = PORTION;
 const PIECE_MIN: usize = 4 * 1024;
 
 /// How much one connection may hold in larger pieces. With the smallest pieces of 16 responses it
-/// is at most 161 KiB.
-const CONNECTION_BYTES: usize = 2 * PIECE_MAX;
+/// is at most 273 KiB.
+const CONNECTION_BYTES: usize = 4 * PIECE_MAX;
 
 /// How much all connections may hold before each gets the smallest pieces: 32 KiB for each of a
 /// thousand clients.
@@ -191,10 +191,10 @@ mod tests {
         let responses = (0..RESPONSES_MAX).map(|_| try_permit(&budget, ONE).unwrap());
         let mut pieces: Vec<_> = responses.map(|permit| permit.memory(u64::MAX)).collect();
         let sizes: Vec<_> = pieces.iter().map(|piece| piece.bytes.len()).collect();
-        assert_eq!(sizes[..6], [61_440, 30_720, 15_360, 7_680, 4_096, 4_096]);
+        assert_eq!(sizes[..6], [61_440, 61_440, 61_440, 30_720, 15_360, 7_680]);
         let other = try_permit(&budget, OTHER).unwrap().memory(u64::MAX);
         assert_eq!(other.bytes.len(), PIECE_MAX);
-        assert!(sizes.iter().sum::<usize>() <= 161 * 1024);
+        assert!(sizes.iter().sum::<usize>() <= 273 * 1024);
         // A response that is alone again has large pieces, and all memory comes back.
         let last = pieces.pop().unwrap();
         drop(pieces);
