@@ -74,6 +74,7 @@ fn what_would_change_a_terminal_is_escaped_in_each_message() {
         &["status", "--pid-file", evil],
     ] {
         let mut command = binary();
+        command.env("PREFORK_LISTEN", "127.0.0.1:0");
         let ended = output(command.args(arguments));
         let said = String::from_utf8(ended.stderr).expect("text");
         assert!(said.contains(shown), "{arguments:?}: {said}");
