@@ -17,16 +17,21 @@ const ROUNDS: usize = 2000;
 const APP: ListenerUse = ListenerUse::App;
 const REDIRECT: ListenerUse = ListenerUse::Redirect;
 
-/// The kernel would send connections to a listener that no worker has.
-#[test]
-fn a_slot_has_all_its_listeners_or_none() {
+/// The listeners of one slot.
+fn on_two_ports() -> Listeners {
     let any = || "127.0.0.1:0".parse().expect("an address");
     let config = Config {
         addresses: vec![any(), any()],
         ..Config::default()
     };
     let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
-    let mut listeners = opened.expect("free ports");
+    opened.expect("free ports")
+}
+
+/// The kernel would send connections to a listener that no worker has.
+#[test]
+fn a_slot_has_all_its_listeners_or_none() {
+    let mut listeners = on_two_ports();
     assert_eq!(
         listeners.ensure(Slot(0)).expect("they are there"),
         Ensured::Existing
@@ -46,13 +51,7 @@ fn a_slot_has_all_its_listeners_or_none() {
 /// The other addresses need the slot, and a reload or an upgrade needs it too.
 #[test]
 fn a_slot_goes_without_an_address_that_the_machine_has_lost() {
-    let any = || "127.0.0.1:0".parse().expect("an address");
-    let config = Config {
-        addresses: vec![any(), any()],
-        ..Config::default()
-    };
-    let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
-    let mut listeners = opened.expect("free ports");
+    let mut listeners = on_two_ports();
     // RFC 5737: no machine has this address.
     let lost = "192.0.2.1:80".parse().expect("an address");
     let first = std::mem::replace(&mut listeners.bound[0].address, lost);
