@@ -76,7 +76,12 @@ impl Buffer {
     #[inline]
     pub fn extend_from_slice(&mut self, more: &[u8]) {
         match &mut self.0 {
-            Content::Pooled(bytes, 0) => bytes.extend_from_slice(more),
+            Content::Pooled(bytes, 0) => {
+                if bytes.capacity() - bytes.len() < more.len() {
+                    grow(bytes, more.len());
+                }
+                bytes.extend_from_slice(more);
+            }
             _ => self.extend_anew(more),
         }
     }
@@ -143,6 +148,14 @@ impl Buffer {
             Content::Shared(bytes) => bytes,
         }
     }
+}
+
+/// Makes room for `more` bytes. A buffer that holds less than [`CAPACITY_MAX`] gets no larger than
+/// that, as it would if its capacity were doubled.
+#[cold]
+fn grow(bytes: &mut Vec<u8>, more: usize) {
+    let capacity = (bytes.len() + more).next_power_of_two();
+    bytes.reserve_exact(capacity - bytes.len());
 }
 
 /// Without a copy, so that responses that are written and responses that exist already can have the
@@ -264,6 +277,16 @@ mod tests {
             Content::Pooled(bytes, _) => bytes.capacity(),
             Content::Shared(_) => 0,
         }
+    }
+
+    #[test]
+    fn a_buffer_that_grows_is_kept_up_to_the_limit() {
+        let mut buffer = Buffer::take();
+        for _ in 0..3 {
+            buffer.extend_from_slice(&[0; CAPACITY_MAX / 4 + 9]);
+        }
+        buffer.extend_from_slice(&[0; CAPACITY_MAX / 4 - 27]);
+        assert_eq!(capacity(&buffer), CAPACITY_MAX);
     }
 
     #[test]

@@ -165,6 +165,8 @@ impl Write for HyperStream {
         let flushed = Pin::new(&mut *stream).poll_flush(cx);
         self.count_held(stream.held_len());
         if let Poll::Ready(Ok(())) = flushed {
+            // Other connections can use the buffer, which may be large.
+            stream.release();
             self.go_on_reading(cx);
         }
         flushed
