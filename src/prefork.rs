@@ -244,7 +244,8 @@ impl Prefork {
     /// runtime. The worker is ready when `app` has returned and connections are accepted. `app`
     /// returns a hyper service, or with the feature `tower` a tower service: [`IntoService`]. The
     /// service and its futures need not be `Send`, because a worker has one thread. All connections
-    /// of a worker share the service.
+    /// of a worker share the service. If the worker is asked to drain before and no connection
+    /// waits, `app` is dropped at its next `await`.
     ///
     /// When a worker drains and another worker attends to its slot from then on (in a reload, an
     /// upgrade, a resize or a recycling, or after a `TERM` to the worker), it hands its idle

@@ -140,6 +140,11 @@ impl Incoming {
         LimitWatch(Arc::clone(&self.queue))
     }
 
+    /// Whether a connection waits to be accepted.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.queue.state().sources.iter().any(Source::is_waiting)
+    }
+
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<Connection>> {
         self.queue.poll_accept(cx)
     }

@@ -1,7 +1,10 @@
 //! Serves HTTP on the connections of a worker until it drains.
 
+use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_local};
@@ -55,7 +58,10 @@ impl Serving {
         // TLS errors are reported before `app` runs, which may take long.
         let acceptor = tls.map(|tls| acceptor(tls, &http, &worker)).transpose()?;
         worker.enter_sandbox()?;
-        let service = app(worker.clone()).await?.into_service();
+        let Some(service) = while_wanted(app(worker.clone()), &worker, &incoming).await else {
+            return Ok(());
+        };
+        let service = service?.into_service();
         let server = Server::new(http, worker.stats().clone());
         if let Some(max) = max_requests {
             let counted = server.clone();
@@ -78,6 +84,27 @@ impl Serving {
         }
         Ok(())
     }
+}
+
+/// The output of `start`. `None` if the worker is asked to drain earlier and no connection waits: a
+/// start that tries again and again does not delay the end.
+async fn while_wanted<T>(
+    start: impl Future<Output = T>,
+    worker: &Worker,
+    incoming: &Incoming,
+) -> Option<T> {
+    let unwanted = async {
+        worker.drain_asked().asked().await;
+        if incoming.is_waited_for() {
+            pending().await
+        }
+    };
+    let (mut start, mut unwanted) = (pin!(start), pin!(unwanted));
+    poll_fn(|cx| match start.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => unwanted.as_mut().poll(cx).map(|()| None),
+    })
+    .await
 }
 
 /// The connections of a worker.

@@ -97,7 +97,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("untiring") => crash::untiring(),
         Some("restless") => recycle::restless(),
         Some("rude_waker") => crash::rude_waker(),
-        Some("endless") => drain::endless(),
+        Some(app @ ("endless" | "waits_for_database")) => drain::app(app),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };

@@ -1,8 +1,10 @@
 //! Drains: a signal asks the server, or one worker, to end.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,12 +13,15 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use prefork_server::{Backoff, Error, Http, service_fn};
+use prefork_server::{Address, Backoff, Error, Http, Prefork, service_fn};
 use serde_json::Value;
+use tempfile::tempdir;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
 
 use crate::apps;
 use crate::client::{Client, Over, get};
-use crate::support::{Server, binary, pid_of, status_field, until, words};
+use crate::support::{Server, app_command, binary, pid_of, status_field, until, words};
 
 tests! {
     term_finishes_open_requests,
@@ -28,6 +33,8 @@ tests! {
     two_drain_signals_at_once_do_not_stop_the_server,
     a_full_access_log_does_not_delay_the_end,
     infinite_timeouts_end_no_process,
+    a_start_that_waits_does_not_delay_the_end,
+    a_start_goes_on_while_a_connection_waits,
     a_second_signal_stops_at_once,
     a_drain_accepts_queued_connections_as_descriptors_become_free,
     a_full_worker_leaves_its_queue_to_the_next_worker,
@@ -290,8 +297,15 @@ fn infinite_timeouts_end_no_process() {
     );
 }
 
+pub(crate) fn app(name: &str) -> Result<(), Error> {
+    match name {
+        "endless" => endless(),
+        _ => waits_for_database(),
+    }
+}
+
 /// Each of its timeouts is infinite.
-pub(crate) fn endless() -> Result<(), Error> {
+fn endless() -> Result<(), Error> {
     let backoff = Backoff::new()
         .first(Duration::MAX)
         .max(Duration::MAX)
@@ -313,4 +327,54 @@ pub(crate) fn endless() -> Result<(), Error> {
         .max_worker_age(Duration::MAX)
         .backoff(backoff)
         .serve(async |_| Ok(service_fn(apps::hello)))
+}
+
+/// The folder with the sockets of the app and of its database.
+const SOCKETS: &str = "PREFORK_TEST_SOCKETS";
+
+/// Its start waits for the database, and its drain timeout is infinite.
+fn waits_for_database() -> Result<(), Error> {
+    let sockets = PathBuf::from(std::env::var_os(SOCKETS).expect("the test says where"));
+    Prefork::bind(Address::Unix(sockets.join("app")))
+        .workers(1)
+        .announce_fd(1)
+        .drain_timeout(Duration::MAX)
+        .serve(async |_| {
+            let mut database = UnixStream::connect(sockets.join("database")).await?;
+            database.read_u8().await?;
+            Ok(service_fn(apps::hello))
+        })
+}
+
+/// A server whose worker waits for its database, with the database's end of their connection.
+fn waiting_for_database(sockets: &Path) -> (Server, net::UnixStream) {
+    let database = net::UnixListener::bind(sockets.join("database")).expect("the name is free");
+    let server = Server::spawn(app_command("waits_for_database").env(SOCKETS, sockets));
+    let (worker, _) = database.accept().expect("the worker connects");
+    (server, worker)
+}
+
+fn a_start_that_waits_does_not_delay_the_end() {
+    let sockets = tempdir().expect("a temporary folder");
+    let (server, _database) = waiting_for_database(sockets.path());
+    server.signal(Signal::SIGTERM);
+    let ended = server.end_well();
+    let exited = |notice: &&Value| notice["notice"] == "worker_exited";
+    let exited = ended.notices.iter().find(exited).expect("it has ended");
+    assert_eq!(exited["status"], "exit 0");
+}
+
+fn a_start_goes_on_while_a_connection_waits() {
+    let sockets = tempdir().expect("a temporary folder");
+    let (mut server, mut database) = waiting_for_database(sockets.path());
+    let mut client = net::UnixStream::connect(sockets.path().join("app")).expect("it listens");
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        .expect("it waits");
+    server.signal(Signal::SIGTERM);
+    server.wait("worker_draining");
+    database.write_all(b"!").expect("the worker waits");
+    let response = io::read_to_string(client).expect("a response, then the end");
+    assert!(response.ends_with("\r\n\r\nhello"), "{response}");
+    server.end_well();
 }
