@@ -273,7 +273,8 @@ impl HyperConnection {
     }
 
     fn note_stage(&mut self) {
-        let open = self.has_streams();
+        // The stream may hold the end of the last response. It has the write timeout.
+        let open = self.has_streams() || self.state.write_blocked_since().is_some();
         let stage = match (open, self.shutdown) {
             (true, _) => Stage::Streams,
             // The deadline for the first bytes and for the preface stays.

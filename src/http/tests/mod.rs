@@ -24,6 +24,7 @@ mod pipelines;
 mod protocol;
 mod request_ids;
 mod rest;
+mod room;
 mod run;
 mod slow_readers;
 mod tower;
@@ -38,7 +39,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,6 +55,7 @@ use tokio::task::{JoinHandle, spawn_local, yield_now};
 use tokio::time::timeout;
 
 use self::gate::{gated, gated_hello};
+use self::room::Room;
 use self::run::run;
 use super::exchange::tower::tower_service;
 use super::server::Endpoint;
@@ -366,6 +368,7 @@ struct Sockets {
     last_moment: Mutex<Vec<std::net::TcpStream>>,
     /// What [`Socket::unacknowledged`] returns as soon as something was sent.
     unacknowledged: AtomicUsize,
+    room: Room,
 }
 
 impl Sockets {
@@ -451,7 +454,8 @@ impl AsyncWrite for Counted {
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
         self.sockets.sends.fetch_add(1, Relaxed);
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let taken = ready!(self.sockets.room.poll_take(cx, buf.len()));
+        Pin::new(&mut self.stream).poll_write(cx, &buf[..taken])
     }
 
     fn poll_write_vectored(
@@ -459,6 +463,9 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
+        if self.sockets.room.is_limited() {
+            return self.poll_write(cx, bufs.first().expect("it is not empty"));
+        }
         self.sockets.sends.fetch_add(1, Relaxed);
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }

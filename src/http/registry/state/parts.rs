@@ -95,7 +95,8 @@ byte_enum! {
         /// The server has sent its last bytes. It discards what the client sends until the client
         /// closes.
         Closing,
-        /// HTTP/2 with open streams. Each stream is timed by a state of its own.
+        /// HTTP/2 with open streams, or with bytes of their responses that the client does not
+        /// take. Each stream is timed by a state of its own.
         Streams,
         /// HTTP/2 without an open stream.
         Quiet,

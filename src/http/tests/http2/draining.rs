@@ -341,3 +341,37 @@ fn an_event_stream_ends_at_the_drain() {
         assert_eq!((&*last.payload, last.flags), (&b""[..], END_STREAM));
     });
 }
+
+/// In HTTP/2 as in HTTP/1, the write timeout is the only limit for that.
+#[test]
+fn a_drain_waits_until_a_slow_client_has_taken_the_last_response() {
+    run(async {
+        const BODY: usize = 60_000;
+        let (gate, app) = gated(async |gate: Gate, _request| {
+            gate.pass().await;
+            Ok(text(vec![b'x'; BODY]))
+        });
+        let host = Host::start(options(), app).await;
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        gate.begun.notified().await;
+        host.server.drain();
+        let ping = client.next(PING).await.payload;
+        send_and_wait(&mut client, &host, &frame(PING, ACK, 0, &ping)).await;
+        host.sockets.room.limit(1000);
+        gate.go.notify_one();
+        // 15 s, longer than the header timeout.
+        for _ in 0..60 {
+            tick(&host).await;
+        }
+        host.sockets.room.open();
+        let mut left = BODY;
+        while left > 0 {
+            left -= client.next(DATA).await.payload.len();
+        }
+        assert_eq!(client.next_goaway().await, (1, 0), "the last");
+        while client.frame().await.is_some() {}
+        drop(client);
+        host.emptied().await;
+    });
+}
