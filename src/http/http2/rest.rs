@@ -54,9 +54,12 @@ impl Rest {
             Self::Unacknowledged => return Poll::Ready(Ok(Over::LastGoAway)),
         }
         loop {
-            if self == Self::Quiet && acknowledge_ping(&mut stream, &parts.frames, cx)?.is_pending()
-            {
-                return Poll::Ready(Ok(Over::Sent));
+            if self == Self::Quiet {
+                acknowledge_ping(&mut stream, &parts.frames, cx)?;
+                // hyper's connection sends the acknowledgement when the client takes bytes.
+                if stream.is_write_blocked() {
+                    return Poll::Ready(Ok(Over::Sent));
+                }
             }
             if let Some(over) = self.over(stream.input()) {
                 return Poll::Ready(Ok(over));
@@ -81,26 +84,28 @@ impl Rest {
 }
 
 /// Acknowledges a PING that has come alone, as h2 would. Many clients keep idle connections open by
-/// PINGs, and a new hyper connection for each would cost five times as much. Pending if the
-/// acknowledgement cannot be sent at once.
+/// PINGs, and a new hyper connection for each would cost five times as much. If the acknowledgement
+/// cannot be sent at once, the stream holds it.
 fn acknowledge_ping(
     stream: &mut AnyStream,
     frames: &Frames,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
+) -> io::Result<()> {
     let Some(acknowledgement) = acknowledgement_of(stream.input()) else {
-        return Poll::Ready(Ok(()));
+        return Ok(());
     };
     frames.read(stream.input());
     if frames.credits.are_exceeded() {
         // hyper's connection sends GOAWAY.
-        return Poll::Ready(Ok(()));
+        return Ok(());
     }
     *stream.input() = BytesMut::new();
     stream.hold(&acknowledgement);
-    ready!(Pin::new(&mut *stream).poll_flush(cx))?;
-    stream.release();
-    Poll::Ready(Ok(()))
+    if let Poll::Ready(sent) = Pin::new(&mut *stream).poll_flush(cx) {
+        sent?;
+        stream.release();
+    }
+    Ok(())
 }
 
 /// The acknowledgement, if these bytes are a PING and nothing else.

@@ -190,6 +190,23 @@ fn a_ping_at_rest_is_answered_and_the_rest_goes_on() {
 }
 
 #[test]
+fn a_ping_at_rest_is_answered_when_the_client_takes_bytes_again() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = at_rest(&host, b"", 1).await;
+        host.sockets.room.limit(0);
+        send_and_wait(&mut client, &host, &frame(PING, 0, 0, &[7; 8])).await;
+        let_turn().await;
+        host.sockets.room.open();
+        let pong = client.frame().await.expect("the connection is open");
+        assert_eq!(
+            (pong.kind, pong.flags, pong.payload),
+            (PING, ACK, vec![7; 8])
+        );
+    });
+}
+
+#[test]
 fn many_pings_at_rest_end_the_connection() {
     run(async {
         let host = Host::start(options(), hello).await;
