@@ -64,8 +64,8 @@ pub(crate) struct Stream<I: ?Sized> {
     /// The bytes that were received and not parsed. A protocol parses them in this buffer, or reads
     /// them from the stream.
     input: BytesMut,
-    /// Bytes that are held back. While hyper serves, the buffer stays until the stream ends: a
-    /// client that pipelines needs it again at once.
+    /// Bytes that are held back. While hyper serves HTTP/1, the buffer stays until the stream ends:
+    /// a client that pipelines needs it again at once.
     held: Option<Buffer>,
     last_read: LastRead,
     last_call: LastCall,

@@ -83,16 +83,18 @@ impl<I: Socket + ?Sized> Stream<I> {
         self.note_write(cx, written)
     }
 
-    /// As `poll_write_vectored`. A long frame waits for the next one.
+    /// As `poll_write_vectored`. A long frame waits for the next one. h2 passes its payload apart;
+    /// short frames come in one piece.
     #[cfg(feature = "http2")]
     pub(crate) fn poll_write_frames(
         &mut self,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.last_call = match bufs.iter().map(|buf| buf.len()).sum() {
-            ..FRAME => LastCall::Write,
-            _ => LastCall::Frame,
+        let is_long = bufs.iter().map(|buf| buf.len()).sum::<usize>() >= FRAME;
+        self.last_call = match is_long && bufs.len() > 1 {
+            true => LastCall::Frame,
+            false => LastCall::Write,
         };
         self.poll_write_or_hold(cx, bufs, FRAMES_MAX)
     }
@@ -200,7 +202,7 @@ impl<I: Socket + ?Sized> rt::Write for Stream<I> {
         let this = &mut *self;
         this.check_cut()?;
         if matches!(this.last_call, LastCall::Write | LastCall::Frame) && this.holds_back() {
-            if !this.is_between_heads() {
+            if this.last_call == LastCall::Frame || !this.is_between_heads() {
                 this.last_call = LastCall::Flush;
             }
             return Poll::Ready(Ok(()));

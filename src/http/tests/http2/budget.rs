@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::http::tests::slow_readers::{CHUNK, chunks};
+use crate::stats::WorkerStats;
 
 impl Client {
     /// Waits until the server has read all that was sent, and has processed it.
@@ -68,6 +69,41 @@ fn the_frames_of_a_response_are_sent_together() {
         }
         assert_eq!(client.next(DATA).await.flags, END_STREAM);
         assert_eq!(host.sockets.sends.load(Relaxed) - sends, 3);
+    });
+}
+
+/// The first response of a connection, and short ones that h2 writes at once. Another task would
+/// keep them waiting.
+#[test]
+fn the_frames_of_responses_do_not_wait_for_other_tasks() {
+    run(async {
+        for (streams, body) in [(1, 60_000), (20, 200)] {
+            let stats = Rc::<RefCell<Option<WorkerStats>>>::default();
+            let (seen, shared) = (Rc::<Cell<u64>>::default(), Rc::clone(&stats));
+            let noted = Rc::clone(&seen);
+            let app = move |_request: Request| {
+                let (stats, noted) = (shared.borrow().clone(), Rc::clone(&noted));
+                // Another task, which runs as soon as this one yields.
+                spawn_local(async move {
+                    noted.set(stats.expect("it was set").count(Count::BytesOut));
+                });
+                async move { Ok(text(vec![b'x'; body])) }
+            };
+            let host = Host::start(options(), app).await;
+            *stats.borrow_mut() = Some(host.server.registry.counters.stats());
+            let mut client = host.connect().await;
+            let requests = (0..streams).map(|number| get(2 * number + 1));
+            let requests = requests.collect::<Vec<_>>().concat();
+            let settings = frame(SETTINGS, 0, 0, b"");
+            client.send([PREFACE, &settings, &requests].concat()).await;
+            for _ in 0..streams {
+                let mut left = body;
+                while left > 0 {
+                    left -= client.next(DATA).await.payload.len();
+                }
+            }
+            assert_eq!(seen.get(), host.server.count(Count::BytesOut), "{streams}");
+        }
     });
 }
 
