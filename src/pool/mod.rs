@@ -116,8 +116,10 @@ impl Buffer {
     fn extend_anew(&mut self, more: &[u8]) {
         match &mut self.0 {
             Content::Pooled(bytes, read) => {
-                // Removes the consumed bytes as soon as that moves no more bytes than it frees.
-                if *read * 2 >= bytes.len() {
+                // Removes the consumed bytes as soon as that moves no more bytes than it frees, or
+                // than a larger buffer would.
+                let lacks_room = bytes.capacity() - bytes.len() < more.len();
+                if *read * 2 >= bytes.len() || lacks_room {
                     bytes.drain(..*read);
                     *read = 0;
                 }
@@ -286,6 +288,16 @@ mod tests {
             buffer.extend_from_slice(&[0; CAPACITY_MAX / 4 + 9]);
         }
         buffer.extend_from_slice(&[0; CAPACITY_MAX / 4 - 27]);
+        assert_eq!(capacity(&buffer), CAPACITY_MAX);
+    }
+
+    #[test]
+    fn a_buffer_of_which_a_part_is_consumed_does_not_grow_while_there_is_room() {
+        let mut buffer = Buffer::take();
+        buffer.extend_from_slice(&[1; CAPACITY_MAX - 9]);
+        buffer.advance(CAPACITY_MAX / 4);
+        buffer.extend_from_slice(&[2; CAPACITY_MAX / 4]);
+        assert_eq!(buffer.remaining(), CAPACITY_MAX - 9);
         assert_eq!(capacity(&buffer), CAPACITY_MAX);
     }
 
