@@ -16,6 +16,8 @@ use quick_cache::sync::Cache;
 
 use super::beneath::Reach;
 use super::seen::Seen;
+#[cfg(feature = "compression")]
+use super::version::read_whole;
 use super::version::{Identity, read_exact, still_has};
 use crate::sys::{limits, resident};
 
@@ -159,12 +161,10 @@ impl OpenFile {
         &self.identity
     }
 
-    /// All bytes. Waits for the disk.
+    /// All bytes. Waits for the disk. [`io::ErrorKind::Interrupted`]: the file was changed.
     #[cfg(feature = "compression")]
     pub(super) fn read(&self) -> io::Result<Bytes> {
-        let length = usize::try_from(self.identity.length()).map_err(io::Error::other)?;
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, 0)?;
+        let bytes = read_whole(&self.file, &self.identity, Reach::Disk)?;
         match Identity::of_file(&self.file)? == self.identity {
             true => Ok(bytes.into()),
             false => Err(io::ErrorKind::Interrupted.into()),
@@ -236,6 +236,25 @@ impl Drop for OpenFile {
             .is_some_and(|open| open.strong_count() == 0)
         {
             files.remove(&self.identity);
+        }
+    }
+}
+
+#[cfg(all(test, feature = "compression"))]
+mod tests {
+    use super::*;
+
+    /// So that the lookup begins anew, and the response is no 500.
+    #[test]
+    fn a_file_that_was_cut_while_it_is_read_was_changed() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(100_000).expect("a hole");
+        let open = OpenFile::alone(file.try_clone().expect("a descriptor")).expect("it is open");
+        assert_eq!(open.read().expect("it is whole").len(), 100_000);
+        for length in [99_999, 200_000] {
+            file.set_len(length).expect("a hole");
+            let error = open.read().expect_err("it was changed");
+            assert_eq!(error.kind(), io::ErrorKind::Interrupted, "{length}");
         }
     }
 }

@@ -126,18 +126,24 @@ impl Version {
 
 /// Reads a small file whole. If it has grown meanwhile, its tag must be a weak one.
 fn contents(file: &File, identity: &Identity, is_settled: bool, reach: Reach) -> io::Result<Bytes> {
-    let length = usize::try_from(identity.length()).map_err(io::Error::other)?;
-    let mut bytes = vec![0; length];
-    read_exact(file, &mut bytes, 0, reach).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => io::ErrorKind::Interrupted.into(),
-        _ => error,
-    })?;
+    let bytes = read_whole(file, identity, reach)?;
     let now = Identity::of_file(file)?;
     let has_grown = !is_settled && now.may_have_grown_from(identity);
     match now == *identity || (has_grown && still_has(file, &bytes, 0, reach)?) {
         true => Ok(bytes.into()),
         false => Err(io::ErrorKind::Interrupted.into()),
     }
+}
+
+/// Reads as many bytes as the file had. [`io::ErrorKind::Interrupted`]: it was cut meanwhile.
+pub(super) fn read_whole(file: &File, identity: &Identity, reach: Reach) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(identity.length()).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
+    read_exact(file, &mut bytes, 0, reach).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::ErrorKind::Interrupted.into(),
+        _ => error,
+    })?;
+    Ok(bytes)
 }
 
 /// Whether the file has these bytes at this position, by another read.
