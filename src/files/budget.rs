@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::id::ConnectionId;
@@ -28,9 +29,10 @@ const CONNECTION_BYTES: usize = 4 * PIECE_MAX;
 /// thousand clients.
 const WORKER_BYTES: usize = 32 * 1024 * 1024;
 
-/// How many responses of one connection may have a piece or an open file. Browsers ask for fewer
-/// large files at a time, and a small file is one piece.
-const RESPONSES_MAX: usize = 16;
+/// How many responses of one connection may have a piece, an open file or the page of a directory,
+/// which may have some megabytes. Browsers ask for fewer large files at a time, and a small file is
+/// one piece.
+pub(super) const RESPONSES_MAX: usize = 16;
 
 /// The budget of a worker.
 #[derive(Debug, Default)]
@@ -63,6 +65,18 @@ pub(super) struct Permit {
 pub(super) struct Memory {
     pub(super) bytes: Vec<u8>,
     permit: Permit,
+}
+
+/// The bytes of a response that were made for it.
+struct Held {
+    bytes: Bytes,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Budget {
@@ -118,6 +132,14 @@ impl Permit {
     pub(super) fn of_handler() -> Self {
         let permit = HANDLERS.try_permit(None);
         permit.expect("its share is new")
+    }
+
+    /// The response counts until HTTP has dropped these bytes.
+    pub(super) fn hold(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Held {
+            bytes,
+            _permit: self,
+        })
     }
 
     /// Memory for the next piece, if `left` bytes are left: at most half of what the connection may

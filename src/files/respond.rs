@@ -120,6 +120,7 @@ impl Lookup {
                 Kind::Moved(place),
             )),
             Resolved::Listing(page, fields) => {
+                let page = permit()?.hold(page);
                 Ok(Draft::new(StatusCode::OK, Kind::Listing(page, fields)))
             }
             Resolved::NotFound(vary) => Ok(Draft::new(StatusCode::NOT_FOUND, Kind::NotFound(vary))),

@@ -57,6 +57,11 @@ impl FileService {
         self.0.lookup.expire();
     }
 
+    #[cfg(test)]
+    pub(super) fn has_permit(&self, connection: ConnectionId) -> bool {
+        self.0.budget.try_permit(Some(connection)).is_some()
+    }
+
     /// The response to a request. What may wait for a disk is done on a thread of the blocking
     /// pool.
     pub(super) fn respond(&self, mut head: Parts, connection: Option<ConnectionId>) -> FilesFuture {

@@ -8,6 +8,7 @@ use http::header::RETRY_AFTER;
 
 use super::super::beneath::Symlinks;
 use super::*;
+use crate::id::ConnectionId;
 
 const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
 
@@ -203,6 +204,24 @@ async fn a_listing_shows_what_would_be_served() {
     assert_eq!(world.status("/none/").await, 404);
     let closed = World::new(files);
     assert_eq!(closed.status("/without/").await, 404);
+}
+
+/// A client of HTTP/2 may ask for many at once, and grant no window.
+#[tokio::test]
+async fn a_connection_has_few_pages_of_directories_at_a_time() {
+    let world = World::with(&[("a", b"")], |files| files.listing(true));
+    let client = ConnectionId(1);
+    let mut pages = Vec::new();
+    for _ in 0..budget::RESPONSES_MAX {
+        assert!(world.site.has_permit(client));
+        let (head, ()) = Request::get("/").body(()).expect("a request").into_parts();
+        let Ok(response) = world.site.respond(head, Some(client)).await;
+        let frame = response.into_body().frame().await.expect("a page");
+        pages.push(frame.expect("it is in memory"));
+    }
+    assert!(!world.site.has_permit(client));
+    pages.pop();
+    assert!(world.site.has_permit(client));
 }
 
 /// apt asks so for a repository without a `dists` directory.
