@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::libc;
 use nix::sys::stat::Mode;
+use nix::sys::statfs::fstatfs;
 
 use super::listing::{ENTRIES_MAX, Kind, Listed, Listing};
 use super::path::is_refused;
@@ -21,6 +22,21 @@ use crate::sys::file_status::{self, FileStatus};
 /// How often a lookup is tried that may wait: a rename at the same time can make it fail (`EAGAIN`
 /// of openat2(2)).
 const LOOKUP_ATTEMPTS: u32 = 8;
+
+/// The file systems whose files another machine or program has, by their numbers in statfs(2): NFS,
+/// FUSE and so virtiofs, SMB of three kinds, 9P, Ceph, AFS of two kinds, Lustre.
+const REMOTE: [u32; 10] = [
+    0x6969,
+    0x6573_5546,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x00c3_6400,
+    0x5346_414f,
+    0x6b41_4653,
+    0x0bd0_0bd3,
+];
 
 /// What a call may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +77,9 @@ named!(Symlinks {
 pub(super) struct Beneath {
     root: OwnedFd,
     resolve: ResolveFlag,
+    /// Whether another machine or program has the files. Then the kernel asks it at each open, and
+    /// for the length of an open file, also if it has the name in memory.
+    is_remote: bool,
 }
 
 /// What a path names.
@@ -83,7 +102,14 @@ impl Beneath {
             Symlinks::Anywhere => ResolveFlag::empty(),
         };
         let resolve = resolve | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-        let beneath = Self { root, resolve };
+        let kind = fstatfs(&root).map(|system| system.filesystem_type().0 as u32);
+        // Local file systems always say what they are.
+        let is_remote = kind.map_or(true, |kind| REMOTE.contains(&kind));
+        let beneath = Self {
+            root,
+            resolve,
+            is_remote,
+        };
         match beneath.resolve(Path::new("."), OFlag::O_PATH, Reach::Disk) {
             // A filter that does not know the call may refuse it with EPERM.
             Err(Errno::ENOSYS | Errno::EPERM) => Err(io::Error::other(
@@ -166,7 +192,15 @@ impl Beneath {
             .is_ok()
     }
 
+    /// Whether to open a file, or to look at an open one, may wait for another machine or program.
+    pub(super) fn waits(&self, reach: Reach) -> bool {
+        self.is_remote && reach == Reach::Memory
+    }
+
     fn resolve(&self, path: &Path, flags: OFlag, reach: Reach) -> nix::Result<OwnedFd> {
+        if self.waits(reach) {
+            return Err(Errno::EAGAIN);
+        }
         let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC);
         if reach == Reach::Memory {
             let cached = ResolveFlag::from_bits_retain(libc::RESOLVE_CACHED);
@@ -219,6 +253,23 @@ fn hide(errno: Errno) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The kernel knows the name, and would still ask that machine at the open.
+    #[test]
+    fn no_event_loop_opens_a_file_that_another_machine_has() {
+        let folder = tempfile::tempdir().expect("a directory");
+        std::fs::write(folder.path().join("a"), "").expect("space");
+        let beneath = Beneath::new(folder.path(), Symlinks::Inside).expect("a directory");
+        let beneath = Beneath {
+            is_remote: true,
+            ..beneath
+        };
+        let path = Path::new("a");
+        let opened = beneath.open(path, Reach::Disk);
+        assert!(matches!(opened, Ok(Opened::File(..))), "{opened:?}");
+        let error = beneath.open(path, Reach::Memory).expect_err("it may wait");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
 
     #[test]
     fn a_name_that_no_file_can_have_is_one_that_does_not_exist() {

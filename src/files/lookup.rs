@@ -417,6 +417,9 @@ impl Lookup {
         version: &Version,
         reach: Reach,
     ) -> io::Result<Arc<OpenFile>> {
+        if self.beneath.waits(reach) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let file = match self.open_files.get(&version.identity) {
             Some(file) => file,
             None => {
