@@ -103,9 +103,9 @@ impl Files {
     }
 
     /// Shows what is in a directory that has no `index.html`: a page for browsers, and JSON for
-    /// clients whose `Accept` prefers `application/json`. It shows what would be served, and at
-    /// most 10,000 names. JSON has them in `entries`, and `is_cut` is true if there are more.
-    /// Default: no.
+    /// clients whose `Accept` prefers `application/json`. It shows what would be served, also files
+    /// that this process may not read, and at most 10,000 names. JSON has them in `entries`, and
+    /// `is_cut` is true if there are more. Default: no.
     #[must_use]
     pub fn listing(self, listing: bool) -> Self {
         Self { listing, ..self }
