@@ -127,8 +127,15 @@ impl Beneath {
     /// With `O_NONBLOCK`: the open of a FIFO would otherwise wait until a process writes to it.
     /// Without `O_LARGEFILE` a kernel of 32 bits opens no file of 2 GiB.
     pub(super) fn open(&self, path: &Path, reach: Reach) -> io::Result<Opened> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_LARGEFILE;
-        let file = match self.resolve(path, flags, reach) {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOCTTY | OFlag::O_LARGEFILE;
+        let opened = match self.resolve(path, flags | OFlag::O_NONBLOCK, reach) {
+            // Another program has a lease on the file, and was asked to give it back (fcntl(2)).
+            Err(Errno::EAGAIN) if reach == Reach::Disk && self.is_file(path) => {
+                self.resolve(path, flags, reach)
+            }
+            opened => opened,
+        };
+        let file = match opened {
             Ok(file) => File::from(file),
             Err(Errno::EAGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
             // A directory that may be searched but not read.
@@ -185,6 +192,13 @@ impl Beneath {
             }
             _ => Ok(status),
         }
+    }
+
+    /// Waits for the disk.
+    fn is_file(&self, path: &Path) -> bool {
+        let file = self.resolve(path, OFlag::O_PATH, Reach::Disk);
+        let status = file.map(|file| file_status::of(file, c""));
+        matches!(status, Ok(Ok(status)) if status.kind == libc::S_IFREG)
     }
 
     fn is_directory(&self, path: &Path, reach: Reach) -> bool {
@@ -253,6 +267,7 @@ fn hide(errno: Errno) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::locks::Lease;
 
     /// The kernel knows the name, and would still ask that machine at the open.
     #[test]
@@ -269,6 +284,24 @@ mod tests {
         assert!(matches!(opened, Ok(Opened::File(..))), "{opened:?}");
         let error = beneath.open(path, Reach::Memory).expect_err("it may wait");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// As a server of SMB or NFS may have it.
+    #[test]
+    fn a_file_that_is_leased_is_opened_when_it_is_given_back() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let file = File::create(folder.path().join("a")).expect("space");
+        let beneath = Beneath::new(folder.path(), Symlinks::Inside).expect("a directory");
+        let lease = Lease::take(&file).expect("nobody else has the file open");
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| beneath.open(Path::new("a"), Reach::Disk));
+            while !lease.is_wanted().expect("it is open") {
+                std::thread::yield_now();
+            }
+            lease.give_back().expect("it is ours");
+            let opened = opening.join().expect("no panic");
+            assert!(matches!(opened, Ok(Opened::File(..))), "{opened:?}");
+        });
     }
 
     #[test]

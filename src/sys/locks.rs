@@ -100,3 +100,40 @@ fn whole_file(lock: libc::c_int) -> libc::flock {
 fn kind(constant: libc::c_int) -> libc::c_short {
     libc::c_short::try_from(constant).expect("the fields of a lock are so short")
 }
+
+/// A lease on a file, for tests (fcntl(2), `F_SETLEASE`): who opens the file waits until it is
+/// given back.
+#[cfg(test)]
+pub(crate) struct Lease<'a>(&'a File);
+
+/// libc does not have it.
+#[cfg(test)]
+const F_SETSIG: libc::c_int = 10;
+
+#[cfg(test)]
+impl<'a> Lease<'a> {
+    /// This descriptor must be the only one of the file.
+    pub(crate) fn take(file: &'a File) -> io::Result<Self> {
+        let lease = Self(file);
+        // The kernel asks for it by a signal. This one does nothing (signal(7)).
+        lease.fcntl(F_SETSIG, libc::SIGURG)?;
+        lease.fcntl(libc::F_SETLEASE, libc::F_WRLCK)?;
+        Ok(lease)
+    }
+
+    /// Whether an open of the file waits for it.
+    pub(crate) fn is_wanted(&self) -> io::Result<bool> {
+        Ok(self.fcntl(libc::F_GETLEASE, 0)? != libc::F_WRLCK)
+    }
+
+    pub(crate) fn give_back(self) -> io::Result<()> {
+        self.fcntl(libc::F_SETLEASE, libc::F_UNLCK).map(drop)
+    }
+
+    fn fcntl(&self, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: these commands take an integer, and the descriptor is open.
+        let result = unsafe { libc::fcntl(self.0.as_raw_fd(), command, argument) };
+        Ok(Errno::result(result)?)
+    }
+}
