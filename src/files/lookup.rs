@@ -23,6 +23,7 @@ use super::names::{Entry, Found, Names};
 use super::open_files::{OpenFile, OpenFiles};
 use super::options::Files;
 use super::path::Target;
+use super::rules::single_slashes;
 use super::version::{Identity, Version};
 use crate::pool::Buffer;
 
@@ -367,6 +368,8 @@ impl Lookup {
 
     /// What the name stands for. If the cache has not looked for a while, it looks again.
     fn entry(&self, name: &[u8], reach: Reach) -> io::Result<Arc<Entry>> {
+        // Else a client could have the cache keep a file once for each number of slashes.
+        let name = &*single_slashes(name);
         let known = self.names.get(name);
         if let Some(entry) = known.as_ref().filter(|entry| entry.seen.is_fresh()) {
             return Ok(Arc::clone(entry));
@@ -443,7 +446,7 @@ impl Lookup {
     }
 
     fn changed(&self, name: &Buffer, version: &Version) -> io::Error {
-        self.names.forget(name.as_slice());
+        self.names.forget(&single_slashes(name.as_slice()));
         self.open_files.forget(&version.identity);
         io::ErrorKind::Interrupted.into()
     }

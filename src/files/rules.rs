@@ -161,9 +161,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The fields for a file.
+    /// The fields for a file. The path has single slashes.
     pub(super) fn fields(&self, path: &[u8]) -> Fields {
-        let path = &*single_slashes(path);
         self.fields_after(path, || match has_hash(path) {
             true => NEVER_CHANGES,
             false => ASK_FIRST,
@@ -186,7 +185,7 @@ impl Rules {
 
 /// The path as the kernel reads it. A client that writes two slashes for one gets the same file,
 /// and must not get it without its fields.
-fn single_slashes(path: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn single_slashes(path: &[u8]) -> Cow<'_, [u8]> {
     if !path.windows(2).any(|two| two == b"//") {
         return path.into();
     }

@@ -178,6 +178,18 @@ fn a_log_that_is_written_all_the_time_is_served() {
     });
 }
 
+/// A client could have it kept many times, and hold each copy by a response that it does not read.
+#[tokio::test]
+async fn a_file_is_kept_once_however_many_slashes_lead_to_it() {
+    let world = World::new(&[("d/a", &[b'a'; 60_000])]);
+    world.settled("/d/a").await;
+    let kept = world.site.cached_bytes();
+    for path in ["/d//a", "/d///a", "/d//./a"] {
+        assert_eq!(world.get(path).await.body().len(), 60_000, "{path}");
+        assert_eq!(world.site.cached_bytes(), kept, "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_scan_of_many_names_stays_within_the_memory() {
     let kept = vec![b'k'; 60_000];
