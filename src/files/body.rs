@@ -20,11 +20,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
 use super::beneath::Reach;
 use super::budget::{Memory, Permit};
 use super::open_files::{OpenFile, SAMPLE};
+use super::service::on_a_thread;
 use super::version::{changed, read_exact};
 use crate::http::{FilePart, Piece};
 
@@ -178,7 +179,7 @@ impl Reading {
                     let length = self.left.min(PART_MAX);
                     match self.check_part(length)? {
                         Some(end) => return Poll::Ready(Ok(Some(self.give_part(length, end)))),
-                        None => self.fetch(length),
+                        None => self.fetch(length)?,
                     }
                 }
                 State::Ready(memory) => {
@@ -229,7 +230,7 @@ impl Reading {
     }
 
     /// Makes the kernel read a part of the file.
-    fn fetch(&mut self, length: u64) -> State {
+    fn fetch(&mut self, length: u64) -> io::Result<State> {
         let (file, at) = (Arc::clone(&self.file), self.at);
         let sent = mem::take(&mut self.sent);
         let fetch = move || {
@@ -241,7 +242,7 @@ impl Reading {
             }
             end_of_part(&file, &sent, at..end, Reach::Disk)
         };
-        State::Fetching(spawn_blocking(fetch), length)
+        Ok(State::Fetching(on_a_thread(fetch)?, length))
     }
 
     /// Reads a piece, or has a thread read it.
@@ -258,10 +259,10 @@ impl Reading {
         match read_piece(&file, &sent, &mut memory, at, Reach::Memory) {
             Ok(()) => Ok(Ok(memory)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Ok(Err(State::Reading(spawn_blocking(move || {
+                Ok(Err(State::Reading(on_a_thread(move || {
                     read_piece(&file, &sent, &mut memory, at, Reach::Disk)?;
                     Ok(memory)
-                }))))
+                })?)))
             }
             Err(error) => Err(error),
         }

@@ -92,14 +92,13 @@ impl Inner {
             let mut permit = || Ok(permit.clone());
             self.lookup.respond(&mut head, Reach::Disk, &mut permit)
         });
-        let Some(found) = found else {
-            tracing::error!(
-                "cannot read a file: a limit on threads is reached (ulimit -u, LimitNPROC=, \
-                 TasksMax=)"
-            );
-            return respond::unavailable(&method);
+        let found = match found {
+            Ok(found) => found.await.map_err(io::Error::from),
+            Err(error) => {
+                tracing::error!(%error, "cannot read a file");
+                return respond::unavailable(&method);
+            }
         };
-        let found = found.await.map_err(io::Error::from);
         found.and_then(|found| found).unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read a file");
             let mut response = Response::new(FileBody::default());
@@ -109,11 +108,13 @@ impl Inner {
     }
 }
 
-/// `None` if there is no thread for the work and the system allows no new one: tokio panics then.
-fn on_a_thread<T: Send + 'static>(
+/// Fails if there is no thread for the work and the system allows no new one: tokio panics then.
+pub(super) fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Option<JoinHandle<T>> {
-    catch_unwind(AssertUnwindSafe(|| spawn_blocking(work))).ok()
+) -> io::Result<JoinHandle<T>> {
+    catch_unwind(AssertUnwindSafe(|| spawn_blocking(work))).map_err(|_| {
+        io::Error::other("a limit on threads is reached (ulimit -u, LimitNPROC=, TasksMax=)")
+    })
 }
 
 /// The response of a [`FileService`], which is ready at once if nothing has to be read from a disk.
