@@ -55,7 +55,14 @@ impl FromStr for Origin {
         if format!("{scheme}://{host}") != lower || host.as_str().contains('@') {
             return Err(refuse());
         }
-        HeaderValue::try_from(lower).map(Self).map_err(|_| refuse())
+        // Browsers leave out the port that belongs to the scheme.
+        let port = match scheme {
+            "http" => ":80",
+            "https" => ":443",
+            _ => "",
+        };
+        let origin = lower.strip_suffix(port).unwrap_or(&lower);
+        origin.try_into().map(Self).map_err(|_| refuse())
     }
 }
 
@@ -139,6 +146,13 @@ mod tests {
             "HTTPS://A.example",
         ] {
             assert!(text.parse::<Origin>().is_ok(), "{text}");
+        }
+        for (text, as_browsers_say) in [
+            ("https://a.example:443", "https://a.example"),
+            ("http://[::1]:80", "http://[::1]"),
+            ("http://a.example:443", "http://a.example:443"),
+        ] {
+            assert_eq!(text.parse::<Origin>().unwrap().0, as_browsers_say);
         }
         for text in [
             "",
