@@ -395,7 +395,10 @@ fn write_all(file: &mut File, piece: &mut &[u8]) -> io::Result<()> {
             // non-blocking.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let writable = PollFd::new(file.as_fd(), PollFlags::POLLOUT);
-                poll(&mut [writable], PollTimeout::NONE)?;
+                match poll(&mut [writable], PollTimeout::NONE) {
+                    Ok(_) | Err(Errno::EINTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             Err(error) => return Err(error),
         }
