@@ -85,6 +85,7 @@ pub(crate) struct Queue {
     accepting: AtomicBool,
     first_poll: Notify,
     first_came: Notify,
+    last_went: Notify,
     waits_at_limit: Notify,
     stats: WorkerStats,
     /// The local address that `axum::serve::Listener` returns.
@@ -195,6 +196,7 @@ impl Queue {
             accepting: AtomicBool::new(false),
             first_poll: Notify::new(),
             first_came: Notify::new(),
+            last_went: Notify::new(),
             waits_at_limit: Notify::new(),
             stats,
             address,
@@ -285,6 +287,13 @@ impl Queue {
         }
     }
 
+    /// Resolves when no connection is open.
+    pub(crate) async fn vacated(&self) {
+        while self.active() > 0 {
+            self.last_went.notified().await;
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -371,6 +380,9 @@ impl Drop for Admission {
     fn drop(&mut self) {
         let before = self.queue.active.fetch_sub(1, Ordering::Relaxed);
         self.queue.stats.connection_ends();
+        if before == 1 {
+            self.queue.last_went.notify_one();
+        }
         let mut state = self.queue.state();
         if let Some(clients) = &mut state.clients {
             clients.end(self.peer);

@@ -42,6 +42,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
+use tokio::time::error::Elapsed;
 
 use crate::config::{Config, ListenerUse};
 use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain, said_by, with_limit};
@@ -68,6 +69,11 @@ const EXIT_PANICKED: i32 = 101;
 /// Threads of the blocking pool (`tokio::fs`, `spawn_blocking`). Tokio's default of 512 is for one
 /// process per machine, not for one per core.
 const BLOCKING_THREADS_MAX: usize = 16;
+
+/// How long the connections that a drain cuts may take to end before the work at the exit begins.
+/// Together with the least time of that work it is less than the time after which the master kills
+/// the worker.
+const CUT_MAX: Duration = Duration::from_millis(100);
 
 /// The worker that the app runs in. Cheap to clone.
 ///
@@ -426,24 +432,27 @@ where
         queue.drain(idle);
         tokio::time::sleep(timeout).await;
     };
-    let app = app(worker, Incoming::new(Arc::clone(queue)));
-    let (mut app, mut deadline) = (pin!(app), pin!(deadline));
-    let result = poll_fn(|cx| {
-        if deadline.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ok(()));
+    let end = {
+        let app = app(worker, Incoming::new(Arc::clone(queue)));
+        let (mut app, mut deadline) = (pin!(app), pin!(deadline));
+        let result = poll_fn(|cx| {
+            if deadline.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            app.as_mut().poll(cx)
+        });
+        match result.await {
+            Ok(()) => End::Left {
+                open: queue.active(),
+            },
+            Err(error) => End::Failed(error),
         }
-        app.as_mut().poll(cx)
-    })
-    .await;
+        // The app is dropped, which cuts what is open.
+    };
+    let _: Result<(), Elapsed> = tokio::time::timeout(CUT_MAX, queue.vacated()).await;
     let started = match queue.is_accepting() {
         true => Started::Yes,
         false => Started::No,
-    };
-    let end = match result {
-        Ok(()) => End::Left {
-            open: queue.active(),
-        },
-        Err(error) => End::Failed(error),
     };
     let spent = asked.get().map_or(Duration::ZERO, |asked| asked.elapsed());
     at_exit.run(timeout.saturating_sub(spent)).await;

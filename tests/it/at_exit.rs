@@ -1,6 +1,7 @@
 //! What an app does before its worker exits.
 
-use std::sync::mpsc::channel;
+use std::future::pending;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -13,6 +14,7 @@ use crate::support::{CEILING, Server};
 
 tests! {
     it_runs_after_the_last_request_the_last_first,
+    it_runs_after_the_requests_that_a_drain_cuts,
     it_does_not_run_in_a_server_that_is_stopped_now,
     it_runs_after_an_app_that_failed,
     it_runs_in_each_worker_that_drains,
@@ -47,6 +49,41 @@ fn it_runs_after_the_last_request_the_last_first() {
     server.stop().expect("it drains");
     assert_eq!(told.collect::<Vec<_>>(), ["answered", "flushed", "closed"]);
     assert_eq!(client.response().status(), 200);
+}
+
+/// Tells when a request ends.
+struct TellsEnd(Sender<&'static str>);
+
+impl Drop for TellsEnd {
+    fn drop(&mut self) {
+        self.0.send("cut").expect("the test waits");
+    }
+}
+
+fn it_runs_after_the_requests_that_a_drain_cuts() {
+    let (tell, told) = channel();
+    let server = TestServer::start_with(|server| {
+        let server = server.drain_timeout(Duration::from_millis(100));
+        server.serve(async move |worker| {
+            let at_exit = tell.clone();
+            worker.at_exit(async move { at_exit.send("exit").expect("the test waits") });
+            Ok(handler(move |_request| {
+                let request = TellsEnd(tell.clone());
+                async move {
+                    request.0.send("asked")?;
+                    pending::<()>().await;
+                    Ok(Response::default())
+                }
+            }))
+        })
+    });
+    let server = server.expect("it serves");
+    let mut client = Client::connect(server.address());
+    client.ask("/");
+    let mut told = std::iter::from_fn(|| told.recv_timeout(CEILING).ok());
+    assert_eq!(told.next(), Some("asked"));
+    server.stop().expect("it drains");
+    assert_eq!(told.collect::<Vec<_>>(), ["cut", "exit"]);
 }
 
 fn it_does_not_run_in_a_server_that_is_stopped_now() {
