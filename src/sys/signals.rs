@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -32,6 +32,9 @@ const MASTER: [Signal; 10] = [
 
 /// Id of the thread that reads the signals; 0 without such a thread.
 static READER: AtomicI32 = AtomicI32::new(0);
+
+/// Where the latest `SIGHUP` came from that another thread got: an [`Origin`].
+static FORWARDED: AtomicU64 = AtomicU64::new(0);
 
 /// The master's signals, blocked until this is dropped.
 ///
@@ -117,13 +120,14 @@ impl Signals {
             ends_with_terminal: false,
         };
         READER.store(gettid().as_raw(), Ordering::Relaxed);
-        let handler = SigHandler::Handler(forward);
-        let flags = SaFlags::SA_RESTART | SaFlags::SA_NOCLDSTOP;
+        let handler = SigHandler::SigAction(forward);
+        let flags = SaFlags::SA_RESTART | SaFlags::SA_NOCLDSTOP | SaFlags::SA_SIGINFO;
         let action = SigAction::new(handler, flags, SigSet::empty());
         let ignored = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
         let actions = MASTER.map(|signal| (signal, action));
         for (signal, action) in actions.into_iter().chain([(Signal::SIGXFSZ, ignored)]) {
-            // SAFETY: `forward` makes one system call on numbers, which is async-signal-safe.
+            // SAFETY: `forward` stores a number and makes one system call on numbers, which is
+            // async-signal-safe.
             let before = unsafe { sigaction(signal, &action) }?;
             signals.actions.push((signal, before));
         }
@@ -171,26 +175,69 @@ impl Drop for Signals {
     }
 }
 
+/// Who has sent a signal, and how (sigaction(2), `si_code`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin {
+    code: i32,
+    pid: i32,
+}
+
+impl Origin {
+    /// That of a signal which [`forward`] has sent is what it was before.
+    fn of(info: &siginfo) -> Self {
+        let origin = Self {
+            code: info.ssi_code,
+            pid: info.ssi_pid.cast_signed(),
+        };
+        let forwarded = Self {
+            code: libc::SI_TKILL,
+            pid: getpid().as_raw(),
+        };
+        match origin == forwarded {
+            true => Self::from_word(FORWARDED.load(Ordering::Acquire)),
+            false => origin,
+        }
+    }
+
+    fn to_word(self) -> u64 {
+        u64::from(self.code.cast_unsigned()) << 32 | u64::from(self.pid.cast_unsigned())
+    }
+
+    fn from_word(word: u64) -> Self {
+        let [code, pid] = [word >> 32, word].map(|half| (half as u32).cast_signed());
+        Self { code, pid }
+    }
+}
+
 /// Whether a `SIGHUP` comes from the end of the terminal: the kernel sends it, or the shell that
 /// the terminal was opened for, to its jobs. While the terminal is there, a user of that shell may
 /// have sent it.
 fn is_of_terminal(info: &siginfo) -> bool {
+    let Origin { code, pid } = Origin::of(info);
     let is_of_leader = || {
         let leader = getsid(None).map_or(0, Pid::as_raw);
-        info.ssi_code == libc::SI_USER
-            && i64::from(info.ssi_pid) == i64::from(leader)
-            && leader != 0
+        code == libc::SI_USER && pid == leader && leader != 0
     };
-    (info.ssi_code == libc::SI_KERNEL || is_of_leader())
+    (code == libc::SI_KERNEL || is_of_leader())
         // The second one if the other end has closed, and the kernel is about to take it away.
         && matches!(terminal::open(), Err(Errno::ENXIO | Errno::EIO))
 }
 
 /// Runs in a thread that does not block the signal, and sends the signal to the thread that reads
 /// signals. That thread blocks it, so the signalfd(2) receives it.
-extern "C" fn forward(signal: libc::c_int) {
+extern "C" fn forward(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
     // The thread may be between a system call that has failed and the look at its error number.
     let error = Errno::last_raw();
+    if signal == libc::SIGHUP {
+        // SAFETY: the kernel passes the address of what it knows of the signal (`SA_SIGINFO`). All
+        // who send this one leave a pid there, or zero.
+        let (code, pid) = unsafe { ((*info).si_code, (*info).si_pid()) };
+        FORWARDED.store(Origin { code, pid }.to_word(), Ordering::Release);
+    }
     let reader = READER.load(Ordering::Relaxed);
     // SAFETY: tgkill(2) takes three integers. It fails only if the reading thread has ended, and a
     // handler cannot report an error.
@@ -232,7 +279,7 @@ mod tests {
     fn a_forwarded_signal_leaves_the_error_number_as_it_was() {
         Errno::ENOENT.set();
         // No signal has the number 0, and no thread the id 0.
-        forward(0);
+        forward(0, std::ptr::null_mut(), std::ptr::null_mut());
         assert_eq!(Errno::last(), Errno::ENOENT);
     }
 }

@@ -5,16 +5,19 @@ use std::io::{PipeWriter, Write};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{BINARY, Ended, Server, descendants, pid_of, proc_file, program};
+use crate::apps;
+use crate::support::{BINARY, Ended, Server, descendants, pid_of, proc_file, program, this};
 
 tests! {
     workers_have_no_terminal_and_the_master_gets_its_signals,
     the_server_ends_when_its_terminal_closes,
+    a_program_with_threads_ends_when_its_terminal_closes,
     a_server_in_nohup_outlives_its_terminal,
     another_hangup_is_a_reload,
 }
 
-/// What a shell in a terminal runs. `SERVER` stands for the server.
+/// What a shell in a terminal runs. `SERVER` stands for the server, and `THREADS` for an app with
+/// another thread.
 struct Terminal {
     server: Server,
     keyboard: PipeWriter,
@@ -26,8 +29,9 @@ struct Master(Pid);
 
 impl Drop for Master {
     fn drop(&mut self) {
-        let command = proc_file(self.0, "cmdline");
-        if command.is_some_and(|command| command.starts_with(BINARY)) {
+        let command = proc_file(self.0, "cmdline").unwrap_or_default();
+        let this = this().display().to_string();
+        if command.starts_with(BINARY) || command.starts_with(&this) {
             let _ = kill(self.0, Signal::SIGKILL);
         }
     }
@@ -39,7 +43,9 @@ impl Terminal {
         let server = format!("{BINARY} --listen 127.0.0.1:0 --workers 2 --announce-fd 9");
         let mut command = program("sh");
         command.env("SHELL", "/bin/sh");
-        command.env("LINE", line.replace("SERVER", &server));
+        let threads = format!("env {}=threads {}", apps::VARIABLE, this().display());
+        let line = line.replace("SERVER", &server);
+        command.env("LINE", line.replace("THREADS", &threads));
         // The notices do not go through the terminal.
         let script = "exec script --quiet --return --command \"$LINE\" /dev/null 9>&1 >&2";
         let command = command.args(["-c", script]);
@@ -100,6 +106,18 @@ fn the_server_ends_when_its_terminal_closes() {
         let mut shell = Terminal::run(line);
         // The next image knows it too.
         shell.upgrade();
+        shell.close();
+        assert_drained(shell.server.end());
+    }
+}
+
+/// The kernel gives the signal to a thread that does not block it.
+fn a_program_with_threads_ends_when_its_terminal_closes() {
+    for line in [
+        "exec THREADS >&9",
+        "trap 'kill -HUP $!' HUP; THREADS >&9 & wait; wait",
+    ] {
+        let shell = Terminal::run(line);
         shell.close();
         assert_drained(shell.server.end());
     }
