@@ -11,6 +11,7 @@ use crate::error::{BoxError, Error, chain};
 use crate::hooks::Notice;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::Master;
+use crate::master::listeners::Ensured;
 use crate::master::workers::outbox::{Message, SendFailed};
 use crate::master::workers::process::{EndRequest, Process};
 use crate::master::workers::spawn::Image;
@@ -56,6 +57,8 @@ impl Master {
     /// start: the kernel sends new connections to them at once.
     fn adopt(&mut self, slot: Slot, by: WorkerId) {
         match self.ensure_listeners(slot) {
+            // It has got them.
+            Ok(Ensured::New { .. }) if self.supervisor.adopter_of(slot) == Some(by) => {}
             Ok(_) => self.send(by, Message::Adopt(slot)),
             Err(error) => {
                 let why = chain(&error);

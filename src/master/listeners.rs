@@ -68,8 +68,9 @@ pub(super) enum NewAddresses {
 pub(crate) enum Ensured {
     /// The slot had its listeners before.
     Existing,
-    /// A listener was made. From now on the kernel sends new connections to it.
-    New,
+    /// Listeners were made, the first of them for the slot `from`: a slot before may have gone
+    /// without one. From now on the kernel sends new connections to them.
+    New { from: Slot },
 }
 
 impl Listeners {
@@ -271,19 +272,21 @@ impl Listeners {
                 }
             }
         }
-        let ensured = match made.is_empty() {
-            true => Ensured::Existing,
-            false => Ensured::New,
-        };
+        let existing = |&(at, _): &(usize, _)| self.bound[at].listeners.all().len();
+        let from = made.iter().map(existing).min();
         for (at, listener) in made {
             if let SlotListeners::PerSlot(listeners) = &mut self.bound[at].listeners {
                 listeners.push(listener);
             }
         }
-        if ensured == Ensured::New && self.defer_accept == DeferAccept::On {
+        let Some(from) = from else {
+            return Ok(Ensured::Existing);
+        };
+        if self.defer_accept == DeferAccept::On {
             self.set_defer_accept(&self.places());
         }
-        Ok(ensured)
+        let from = Slot(u16::try_from(from).unwrap_or(slot.0));
+        Ok(Ensured::New { from })
     }
 
     /// The inbox by which workers hand connections over to the slot.

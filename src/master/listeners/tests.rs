@@ -44,7 +44,10 @@ fn a_slot_has_all_its_listeners_or_none() {
         .expect_err("another server has the port");
     assert_eq!(listeners.numbers(Slot(1)).len(), 0);
     listeners.bound[1].address = second;
-    assert_eq!(listeners.ensure(Slot(1)).expect("free ports"), Ensured::New);
+    assert_eq!(
+        listeners.ensure(Slot(1)).expect("free ports"),
+        Ensured::New { from: Slot(1) }
+    );
     assert_eq!(listeners.numbers(Slot(1)).len(), 2);
 }
 
@@ -55,12 +58,15 @@ fn a_slot_goes_without_an_address_that_the_machine_has_lost() {
     // RFC 5737: no machine has this address.
     let lost = "192.0.2.1:80".parse().expect("an address");
     let first = std::mem::replace(&mut listeners.bound[0].address, lost);
-    assert_eq!(listeners.ensure(Slot(2)).expect("a port"), Ensured::New);
+    let mut ensure = |slot| listeners.ensure(Slot(slot)).expect("a port");
+    assert_eq!(ensure(2), Ensured::New { from: Slot(1) });
     assert_eq!(listeners.numbers(Slot(0)).len(), 2);
     assert_eq!(listeners.numbers(Slot(2)).len(), 1);
     listeners.bound[0].address = first;
-    assert_eq!(listeners.ensure(Slot(2)).expect("a port"), Ensured::New);
-    for slot in 0..3 {
+    // The workers of the slots before it do not have their new listener.
+    let ensured = listeners.ensure(Slot(3)).expect("a port");
+    assert_eq!(ensured, Ensured::New { from: Slot(1) });
+    for slot in 0..4 {
         assert_eq!(listeners.numbers(Slot(slot)).len(), 2);
     }
 }

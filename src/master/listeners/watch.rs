@@ -4,6 +4,7 @@
 //! changed its options; the master looks for that when the worker has ended. Or the file of a Unix
 //! listener was removed; the master looks for that at a reload and an upgrade.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use nix::poll::PollFd;
@@ -20,6 +21,9 @@ use crate::sys::{clock, listener};
 /// The pause after a socket was found shut down. A worker that does it again and again keeps
 /// clients out, but does not keep the master from other work.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// All slots.
+const ALL: RangeInclusive<Slot> = Slot(0)..=Slot(u16::MAX);
 
 /// When the master looks for listeners that were shut down.
 #[derive(Debug, Default)]
@@ -82,21 +86,22 @@ impl Master {
     fn give_new(&mut self, sockets: &[Socket]) {
         if sockets.contains(&Socket::New) {
             self.observers.init.store(&self.listeners);
-            self.give_to_workers();
+            self.give_to_workers(ALL);
             // These workers also have the old socket still, and new ones will not.
             self.handle_event(Event::Reload);
         }
     }
 
-    /// Gives the workers that run the sockets of the slots that they attend to, because some are
-    /// new. The reload that follows may take long, or be abandoned.
-    fn give_to_workers(&mut self) {
+    /// Gives the workers that run the sockets of those of these slots that they attend to, because
+    /// some are new. Until other workers replace them it may take long.
+    pub(in crate::master) fn give_to_workers(&mut self, those: RangeInclusive<Slot>) {
         let mut given = Vec::new();
         for (&worker, process) in &self.workers.processes {
             if process.is_wanted() {
                 // Its own slot first: what it has of that one stays when it releases the others.
                 let slots = [process.slot].into_iter();
                 let slots = slots.chain(self.supervisor.adopted_by(worker));
+                let slots = slots.filter(|slot| those.contains(slot));
                 given.extend(slots.map(|slot| (worker, slot)));
             }
         }
@@ -112,7 +117,7 @@ impl Master {
         if !self.reopen_listeners().contains(&Socket::New) {
             return NewAddresses::None;
         }
-        self.give_to_workers();
+        self.give_to_workers(ALL);
         NewAddresses::Some
     }
 

@@ -18,7 +18,6 @@ use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::listeners::Ensured;
 use crate::master::tls::Secrets;
-use crate::master::workers::outbox::Message;
 use crate::master::workers::process::{MasterSide, Process};
 use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
@@ -178,20 +177,23 @@ impl Master {
         Ok(Process::new(pid, slot, generation, ours))
     }
 
-    /// Makes the listeners of a slot, if it is new.
+    /// Makes the listeners of a slot that it does not have yet, and those of the slots before it.
+    /// The workers that attend to these slots get them.
     pub(in crate::master) fn ensure_listeners(&mut self, slot: Slot) -> Result<Ensured, Error> {
         let ensured = self.listeners.ensure(slot)?;
         self.observers.init.store(&self.listeners);
+        if let Ensured::New { from } = ensured {
+            self.give_to_workers(from..=slot);
+        }
         Ok(ensured)
     }
 
     /// As [`ensure_listeners`](Self::ensure_listeners). If the listeners could not be made when the
     /// slot was adopted, its adopter gets them now.
     fn ensure_listeners_of_worker(&mut self, slot: Slot) -> Result<(), Error> {
-        if self.ensure_listeners(slot)? == Ensured::New
+        if self.ensure_listeners(slot)? != Ensured::Existing
             && let Some(by) = self.supervisor.adopter_of(slot)
         {
-            self.send(by, Message::Adopt(slot));
             self.on_change(Change::Adopted { slot, by });
         }
         Ok(())
