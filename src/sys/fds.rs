@@ -25,6 +25,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use crate::codec::{Kept, Malformed, Reader, Record, Writer};
+use crate::sys::socket::has_ended;
 
 /// The most descriptors in one message (unix(7), `SCM_MAX_FD`).
 pub(crate) const MESSAGE_FDS_MAX: usize = 253;
@@ -75,6 +76,11 @@ pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()>
 /// Linux before 6.16 this has no effect.
 pub(crate) fn refuse_descriptors(socket: impl AsFd) {
     let _: io::Result<()> = set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
+}
+
+/// Whether the kernel refuses messages with descriptors to this socket.
+pub(crate) fn refuses_descriptors(socket: impl AsFd) -> bool {
+    option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS).is_ok_and(|passes| passes == 0)
 }
 
 /// Makes the kernel refuse programs that choose what a socket receives (socket(7),
@@ -140,7 +146,7 @@ pub(crate) fn option_bytes(
 }
 
 /// Receives one message without descriptors, and returns its length; 0 means that the other side is
-/// closed. A message that is longer than `bytes` is an error, and is lost.
+/// closed. A message that is longer than `bytes`, or empty, is an error, and is lost.
 ///
 /// A message with descriptors is an error too, and stays in the socket. To receive a descriptor and
 /// close it can block (a FUSE file, a TCP socket with `SO_LINGER`). To close the socket can block
@@ -159,7 +165,8 @@ pub(crate) fn receive_bytes(from: impl AsFd, bytes: &mut [u8]) -> io::Result<usi
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let message = recvmsg::<()>(fd, &mut slices, None, MsgFlags::MSG_DONTWAIT)?;
-    match message.flags.contains(MsgFlags::MSG_TRUNC) {
+    let is_empty = message.bytes == 0 && !has_ended(&from);
+    match is_empty || message.flags.contains(MsgFlags::MSG_TRUNC) {
         true => Err(io::ErrorKind::InvalidData.into()),
         false => Ok(message.bytes),
     }

@@ -49,6 +49,9 @@ type Try = (&'static str, fn(&str, &Worker));
 const TRIES: &[Try] = &[
     ("/scoreboard", |_, _| write_to_all_memory_files()),
     ("/descriptors/", |address, _| send_descriptors(address)),
+    ("/empty/", |address, _| {
+        send_descriptor_after_nothing(address)
+    }),
     ("/flood", |_, _| flood()),
     ("/requests", |_, worker| ask_for_the_end(worker)),
     ("/shutdown", |_, _| shut_down_listeners()),
@@ -139,6 +142,15 @@ fn send_descriptors(address: &str) {
     // Linux 6.16 and later refuses them, because the master's end accepts no descriptors. Then the
     // last close is here.
     if sent.is_err() {
+        SockRef::from(&stream).set_linger(None).expect("a socket");
+    }
+}
+
+/// Sends an empty message, which looks like the end of the channel, and a descriptor after it.
+fn send_descriptor_after_nothing(address: &str) {
+    let stream = lingering(address);
+    send(channel(), b"", MsgFlags::MSG_NOSIGNAL).expect("the master reads");
+    if send_with(channel(), &[stream.as_raw_fd()]).is_err() {
         SockRef::from(&stream).set_linger(None).expect("a socket");
     }
 }

@@ -14,6 +14,7 @@ use crate::master::workers::outbox::{Message, Outbox, SendFailed};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 use crate::protocol::scoreboard::Page;
 use crate::sys::discard::discard;
+use crate::sys::fds;
 
 /// A process that was spawned and is not reaped yet.
 #[derive(Debug)]
@@ -180,7 +181,8 @@ impl Process {
             }
             Ok(Received::Nothing) => Recv::Nothing,
             Ok(Received::End) => {
-                self.channel = ChannelState::Ended;
+                // Or an empty message, the last but one.
+                self.close_channel();
                 Recv::Nothing
             }
             Err(error) => {
@@ -200,6 +202,7 @@ impl Process {
     pub(crate) fn close_channel(&mut self) {
         if let ChannelState::Open(channel) =
             std::mem::replace(&mut self.channel, ChannelState::Ended)
+            && !fds::refuses_descriptors(&channel)
         {
             discard(channel);
         }

@@ -46,6 +46,19 @@ fn messages_of_a_worker_arrive() {
 }
 
 #[test]
+fn an_empty_message_is_not_the_end() {
+    let (master, worker) = Channel::pair().expect("a pair");
+    fds::send(&worker, &[], &[]).expect("room for one");
+    let error = master.recv_from_worker().expect_err("no message is empty");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    worker
+        .send_to_master(&ToMaster::Recycle)
+        .expect("room for one");
+    let next = master.recv_from_worker();
+    assert!(matches!(next, Ok(Received::Message(ToMaster::Recycle))));
+}
+
+#[test]
 fn a_ready_without_versions_means_that_no_state_is_read() {
     let ready = ToMaster::decode(b"R");
     assert_eq!(ready, Some(ToMaster::Ready(Versions::NONE)));
