@@ -17,7 +17,7 @@ use crate::protocol::channel::{Channel, ToWorkerRef};
 
 record!(Outbox { messages });
 
-/// Messages in order; at most one of a kind, or of a slot.
+/// Messages in order, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     messages: VecDeque<Message>,
@@ -52,23 +52,17 @@ impl SendFailed {
 }
 
 impl Outbox {
-    /// Adds a message, unless it would undo or repeat one that still waits.
+    /// Adds a message, unless the same one still waits. Those that it makes pointless are removed.
     pub(crate) fn add(&mut self, message: Message) {
-        if let Message::Share { to, .. } = message {
+        let is_pointless = |waiting: &Message| match (message, waiting) {
             // The latest one counts.
-            self.messages.retain(
-                |waiting| !matches!(waiting, Message::Share { to: other, .. } if *other == to),
-            );
-        }
-        let undone = match message {
-            Message::Adopt(slot) => Some(Message::Release(slot)),
-            Message::Release(slot) => Some(Message::Adopt(slot)),
-            _ => None,
+            (Message::Share { to, .. }, Message::Share { to: other, .. }) => *other == to,
+            // The worker may have adopted the slot before, and then got new sockets of it.
+            (Message::Release(slot), Message::Adopt(other)) => *other == slot,
+            _ => false,
         };
-        let undone = |waiting: &Message| Some(*waiting) == undone;
-        if let Some(at) = self.messages.iter().position(undone) {
-            self.messages.remove(at);
-        } else if !self.messages.contains(&message) {
+        self.messages.retain(|waiting| !is_pointless(waiting));
+        if !self.messages.contains(&message) {
             self.messages.push_back(message);
         }
     }
@@ -171,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_and_its_opposite_are_not_sent_if_both_wait() {
+    fn the_latest_message_about_a_slot_decides() {
         let mut outbox = Outbox::default();
         for message in [
             Message::Adopt(Slot(1)),
@@ -180,6 +174,8 @@ mod tests {
             Message::Release(Slot(1)),
             Message::ReopenLogs,
             Message::Drain(Idle::HandOver),
+            Message::Adopt(Slot(2)),
+            Message::Release(Slot(1)),
             Message::Adopt(Slot(2)),
             Message::Drain(Idle::HandOver),
             Message::Drain(Idle::Close),
@@ -190,8 +186,11 @@ mod tests {
             outbox.add(message);
         }
         let left = [
+            Message::Release(Slot(2)),
             Message::ReopenLogs,
+            Message::Release(Slot(1)),
             Message::Drain(Idle::HandOver),
+            Message::Adopt(Slot(2)),
             Message::Drain(Idle::Close),
             share(4, 5),
             share(3, 1),
