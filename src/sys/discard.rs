@@ -57,8 +57,9 @@ fn holders() -> MutexGuard<'static, Vec<libc::pid_t>> {
     HOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns at once if the process is reaped already, or if no descriptor is free.
-fn wait_for_end(process: libc::pid_t, patience: Duration) {
+/// Waits until a process ends that this one has started, at most for `patience`. Returns at once if
+/// the process is reaped already, or if no descriptor is free.
+pub(crate) fn wait_for_end(process: libc::pid_t, patience: Duration) {
     // SAFETY: pidfd_open(2) gets two numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
     let Ok(fd @ 0..) = libc::c_int::try_from(fd) else {

@@ -6,15 +6,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::address::Address;
 use crate::handle::Command;
-use crate::master::admin::Admin;
+use crate::master::admin::{Admin, END_PATIENCE};
 use crate::master::messages::FINAL_MESSAGES_MAX;
 use crate::protocol::admin::{AdminChannel, Fact, FromAdmin};
 use crate::protocol::channel::Received;
+use crate::sys::discard::wait_for_end;
 use crate::sys::reap;
 
 /// How many facts wait for a process that does not read.
@@ -143,7 +143,10 @@ impl AdminProcess {
         let _ = kill(self.pid, Signal::SIGKILL);
     }
 
+    /// After [`kill`](Self::kill). The kernel may not end the process: it waits for a disk, or is
+    /// another user's and the master lacks `CAP_KILL`. Then nothing waits for it.
     pub(super) fn reap(&self) {
-        let _ = waitpid(self.pid, None);
+        wait_for_end(self.pid.as_raw(), END_PATIENCE);
+        reap::take(self.pid);
     }
 }
