@@ -21,10 +21,10 @@ pub(in crate::master) fn from_config(config: &Config) -> Option<HangPolicy> {
 }
 
 impl Master {
-    /// When to check the workers next; `None` if there are none, or no hang timeout.
+    /// When to check the workers next, also if there are none: a check that is late means that the
+    /// master was stopped. `None` if there is no hang timeout.
     pub(in crate::master) fn next_hang_check(&self) -> Option<Duration> {
-        let hang = self.hang.as_ref()?;
-        (!self.workers.processes.is_empty()).then(|| hang.next())
+        self.hang.as_ref().map(HangPolicy::next)
     }
 
     /// Checks each worker. Asks doubtful ones for a heartbeat, and reports those that hang.
