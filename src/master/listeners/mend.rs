@@ -115,8 +115,7 @@ impl Listeners {
             }
         }
         let places = changed.into_iter().flat_map(|slot| self.places_of(slot));
-        let own = |it: &Place<'_>| matches!(it.bound.listeners, SlotListeners::PerSlot(_));
-        self.set_defer_accept(&places.filter(own).collect::<Vec<_>>());
+        self.set_defer_accept(&places.filter(Place::is_own).collect::<Vec<_>>());
     }
 
     /// Whether [`defer`](Self::defer) has a slot's listeners defer.
@@ -133,7 +132,9 @@ impl Listeners {
             is_ours && matches!(place.bound.address, Address::Tcp(_))
         };
         let places: Vec<_> = places.iter().filter(is_set).collect();
-        let deferred = |place: &&Place<'_>| all_defer || self.deferred.contains(&place.slot);
+        let deferred = |place: &&Place<'_>| {
+            all_defer || (place.is_own() && self.deferred.contains(&place.slot))
+        };
         let deferred: Vec<_> = places.iter().map(deferred).collect();
         let listeners: Vec<_> = places.iter().map(|place| place.listener).collect();
         let results = each_apart(&listeners, |at| {
@@ -149,6 +150,11 @@ impl Listeners {
 }
 
 impl Place<'_> {
+    /// Whether only one slot has the listener.
+    fn is_own(&self) -> bool {
+        matches!(self.bound.listeners, SlotListeners::PerSlot(_))
+    }
+
     /// Logs which options of the listener were different.
     fn report(self, changed: io::Result<Vec<&'static str>>) {
         let (address, slot) = (&self.bound.address, self.slot);
@@ -165,5 +171,35 @@ impl Place<'_> {
                 "a worker has changed a listener, and it stays so until the server ends"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::config::{Config, Listeners as Sharing};
+    use crate::master::init::Inherited;
+
+    /// After an upgrade a server may have both.
+    #[test]
+    fn a_shared_listener_does_not_defer_beside_those_of_a_slot() {
+        let mut config = Config {
+            addresses: vec!["127.0.0.1:0".parse().expect("an address")],
+            ..Config::default()
+        };
+        let mut opened = |sharing| {
+            config.listeners = sharing;
+            let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
+            opened.expect("a free port")
+        };
+        let mut listeners = opened(Sharing::Shared);
+        listeners.bound.extend(opened(Sharing::PerSlot).bound);
+        listeners.defer(|_| true);
+        listeners.mend(Slot(0));
+        let of_slot = listeners.of(Slot(0)).into_iter();
+        let deferred: Vec<_> = of_slot.map(listener::is_deferred).collect();
+        assert_eq!(deferred, [false, true]);
     }
 }
