@@ -122,3 +122,29 @@ fn a_client_whose_kernel_takes_bytes_has_no_write_timeout() {
         assert_eq!(host.server.count(Count::WriteTimeouts), 1);
     });
 }
+
+/// The write timeout is the only limit for that.
+#[test]
+fn a_drain_waits_until_a_slow_client_has_taken_the_last_response() {
+    run(async {
+        let (gate, app) = gated(gated_hello);
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        gate.begun.notified().await;
+        host.server.drain();
+        host.sockets.room.limit(10);
+        gate.go.notify_one();
+        // 15 s, longer than the header timeout.
+        for _ in 0..60 {
+            host.server.registry.tick();
+            for _ in 0..10 {
+                yield_now().await;
+            }
+        }
+        host.sockets.room.open();
+        client.expect_last_hello().await;
+        drop(client);
+        host.emptied().await;
+    });
+}
