@@ -152,6 +152,9 @@ impl Master {
         if let Change::Resized { workers } = &change {
             self.workers.count = workers.get();
         }
+        if change == Change::Draining {
+            self.pre_stop.end();
+        }
         // Before the hooks, which may look at it.
         self.publish_status();
         match change {

@@ -78,6 +78,11 @@ impl PreStop {
         }
     }
 
+    /// The server drains, for whatever reason: there is nothing to wait for.
+    pub(crate) fn end(&mut self) {
+        self.pause = Pause::Over;
+    }
+
     /// When to call [`PreStop::on_timeout`].
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         match self.pause {

@@ -42,6 +42,7 @@ tests! {
     a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash,
     a_worker_that_cannot_be_started_does_not_count_as_a_crash,
     a_server_that_can_start_no_worker_says_which_call_fails,
+    a_server_that_ends_after_crashes_has_no_pause_before_its_drain,
 }
 
 fn queued_connections_survive_the_crash_of_their_worker() {
@@ -357,4 +358,31 @@ fn a_worker_that_cannot_be_started_does_not_count_as_a_crash() {
     server.limit_descriptors("1024:");
     server.wait("worker_ready");
     server.stop();
+}
+
+/// The pause before a drain is over when the server drains.
+fn a_server_that_ends_after_crashes_has_no_pause_before_its_drain() {
+    let options = "--respond hi --delay 10m --crash-limit 0/60s --pre-stop-delay 10m";
+    let mut watched = Watched::start(&words(options));
+    let mut client = Client::connect(watched.server.address());
+    client.ask("/");
+    let with_requests = |count: u64| {
+        let status = watched.status();
+        let slots = status["slots"].as_array().expect("a list").clone();
+        let mut workers = slots.iter().map(|slot| &slot["workers"][0]);
+        workers.find(|worker| worker["requests"] == count).cloned()
+    };
+    until(|| with_requests(1).is_some());
+    let idle = pid_of(&with_requests(0).expect("the other one"));
+    kill(idle, Signal::SIGKILL).expect("it lives");
+    watched.server.wait("draining");
+    watched.server.signal(Signal::SIGTERM);
+    until(|| watched.server.log().contains("SIGTERM received"));
+    until(|| watched.status()["state"] == "draining");
+    // The second ask does not wait for the request.
+    watched.server.signal(Signal::SIGINT);
+    let ended = watched.server.end();
+    assert_eq!(ended.code, Some(4), "{}", ended.log);
+    let is_pause = |notice: &serde_json::Value| notice["notice"] == "stopping";
+    assert!(!ended.history.iter().any(is_pause), "{:?}", ended.history);
 }
