@@ -321,8 +321,9 @@ pub enum Notice {
 pub trait Hooks {
     /// Called in the master, on its thread, before each worker is spawned, the canary of an upgrade
     /// included. It may change the environment, the arguments and the limits of the worker. The
-    /// admin process gets the environment of the latest worker that was no canary. If the hook
-    /// returns an error, this worker is not started, and the server drains and ends with
+    /// admin process gets the environment of the latest worker that was no canary. The new image of
+    /// an upgrade calls it first for its canary, which runs already. If the hook returns an error,
+    /// this worker is not started, and the server drains and ends with
     /// [`Error::Hook`](crate::Error::Hook). It must not start processes.
     ///
     /// # Errors

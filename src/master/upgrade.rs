@@ -337,6 +337,7 @@ pub(super) fn resume(
         pid_file: pid_file(state.pid_file, &config),
     };
     master.resume_observers();
+    master.ask_for_environment();
     master.renew_files(is_canary_current);
     master.take_over(state.commands);
     Ok(master)

@@ -54,6 +54,7 @@ pub(crate) use self::policy::{ENDS_WITHIN, Policy};
 pub(crate) use self::pre_stop::{Passage, Pause, PreStop};
 pub(crate) use self::snapshot::Snapshot;
 pub(crate) use self::time::Time;
+pub(crate) use self::upgrade::CANARY_SLOT;
 
 use self::crash::{CrashWindow, Jitter};
 use self::policy::MAX_WORKERS;

@@ -5,7 +5,7 @@ use crate::supervisor::worker::WorkerState;
 use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 
 /// The slot whose listeners the canary shares. Every server has it.
-pub(super) const CANARY_SLOT: Slot = Slot(0);
+pub(crate) const CANARY_SLOT: Slot = Slot(0);
 
 /// A command that waits until the server has time for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

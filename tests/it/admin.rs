@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::cap::connect_from;
 use crate::client::{Client, Response, get, parse_response};
-use crate::support::{BINARY, Server, binary, descendants, output, pid_of, until, words};
+use crate::support::{BINARY, CEILING, Server, binary, descendants, output, pid_of, until, words};
 use crate::upgrade::Installed;
 
 tests! {
@@ -104,6 +104,8 @@ pub(crate) fn metric(socket: &Path, name: &str) -> u64 {
 
 pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Response {
     let mut stream = UnixStream::connect(socket).expect("it listens");
+    let limited = stream.set_read_timeout(Some(CEILING));
+    limited.expect("a timeout");
     write!(
         stream,
         "{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n"

@@ -44,7 +44,7 @@ tests! {
     a_flag_that_a_variable_sets_is_printed_as_a_flag,
 }
 
-fn file(content: &str) -> (TempDir, PathBuf) {
+pub(crate) fn file(content: &str) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("server.toml");
     fs::write(&file, content).expect("a new name");

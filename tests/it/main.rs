@@ -76,6 +76,7 @@ mod tls;
 #[cfg(feature = "tls")]
 mod tls_handover;
 mod upgrade;
+mod upgraded;
 mod variables;
 mod verbs;
 mod websocket;
@@ -148,6 +149,7 @@ const MODULES: &[&[Test]] = &[
     #[cfg(feature = "tls")]
     tls_handover::TESTS,
     upgrade::TESTS,
+    upgraded::TESTS,
     variables::TESTS,
     verbs::TESTS,
     websocket::TESTS,

@@ -23,7 +23,7 @@ use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
 use crate::protocol::inheritance::{MARKER, Marker, ProcessRole};
 use crate::protocol::scoreboard::Page;
-use crate::supervisor::{Change, Event};
+use crate::supervisor::{CANARY_SLOT, Change, Event};
 use crate::sys::credentials::Credentials;
 use crate::sys::spawn::{Inherit, spawn};
 
@@ -138,19 +138,13 @@ impl Master {
             tls_files: self.secrets.as_ref().and_then(Secrets::files_number),
             listeners: self.listeners.numbers(slot),
         };
-        let mut asked = WorkerCommand {
-            arguments: arguments(),
-            ..WorkerCommand::default()
-        };
-        self.observers
-            .hooks
-            .worker_command(slot, generation, &mut asked)
-            .map_err(|source| NotSpawned::Refused("worker_command", source))?;
         let WorkerCommand {
             arguments,
             environment,
             limits,
-        } = asked;
+        } = self
+            .worker_command(slot, generation)
+            .map_err(|source| NotSpawned::Refused("worker_command", source))?;
         let program = match image {
             Image::Running => Path::new(RUNNING_IMAGE),
             Image::OnDisk => self.upgrade.program.path(),
@@ -175,6 +169,32 @@ impl Master {
             stats,
         };
         Ok(Process::new(pid, slot, generation, ours))
+    }
+
+    /// What the hook makes of the command of a worker.
+    fn worker_command(
+        &mut self,
+        slot: Slot,
+        generation: Generation,
+    ) -> Result<WorkerCommand, BoxError> {
+        let mut command = WorkerCommand {
+            arguments: arguments(),
+            ..WorkerCommand::default()
+        };
+        let hooks = &mut self.observers.hooks;
+        hooks.worker_command(slot, generation, &mut command)?;
+        Ok(command)
+    }
+
+    /// In the next image, whose canary the image before has started: asks for its command as this
+    /// image would start it. Admin processes need its environment, and if the canary is the only
+    /// worker, no other is started.
+    pub(in crate::master) fn ask_for_environment(&mut self) {
+        let generation = self.supervisor.generation();
+        match self.worker_command(CANARY_SLOT, generation) {
+            Ok(command) => self.spawner.environment = command.environment,
+            Err(source) => self.on_hook_refused("worker_command", source),
+        }
     }
 
     /// Makes the listeners of a slot that it does not have yet, and those of the slots before it.

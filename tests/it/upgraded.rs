@@ -1,0 +1,65 @@
+//! What a master does as the next image, when there is no way back.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use crate::admin::{Watched, is_admin};
+use crate::client::get;
+use crate::config::file;
+use crate::support::{BINARY, Server, binary, descendants, until};
+use crate::upgrade::Installed;
+
+tests! {
+    an_admin_process_does_not_need_the_file_although_no_worker_has_started,
+    a_worker_that_starts_during_the_next_upgrade_does_not_read_the_file,
+}
+
+const OPTIONS: &str = "listen = [\"127.0.0.1:0\"]\nworkers = 1\n";
+
+/// The only worker is the canary, which the image before has started.
+fn an_admin_process_does_not_need_the_file_although_no_worker_has_started() {
+    let (_dir, file) = file(&format!("{OPTIONS}respond = \"green\""));
+    let mut watched = Watched::start_with(|admin| {
+        let mut command = binary();
+        command.arg("--config").arg(&file).args(["--admin", admin]);
+        Server::spawn(command.args(["--announce-fd", "1"]))
+    });
+    watched.server.address();
+    until(|| watched.get("/readyz").body == "ready\n");
+    let of_old_image = watched.admin();
+    watched.server.upgrade();
+    let admins = || -> Vec<_> {
+        let processes = descendants(watched.server.pid).into_iter();
+        processes.filter(is_admin).collect()
+    };
+    until(|| matches!(admins()[..], [admin] if admin != of_old_image));
+    fs::remove_file(&file).expect("it is ours");
+    kill(watched.admin(), Signal::SIGKILL).expect("it runs");
+    assert_eq!(watched.get("/readyz").body, "ready\n");
+}
+
+fn a_worker_that_starts_during_the_next_upgrade_does_not_read_the_file() {
+    let (_dir, file) = file(&format!("{OPTIONS}respond = \"green\""));
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--config", &file.display().to_string()]);
+    let address = server.address();
+    server.upgrade();
+    until(|| server.workers().len() == 1);
+    let worker = server.workers()[0];
+    let go_on = installed.beside("go-on");
+    mkfifo(&go_on, Mode::S_IRWXU).expect("a new name");
+    let script = format!("read line < {}; exec {BINARY} \"$@\"", go_on.display());
+    installed.replace_by_script("/bin/sh", &script);
+    server.signal(Signal::SIGUSR2);
+    server.wait("worker_spawned");
+    fs::write(&file, format!("{OPTIONS}respond = \"black\"")).expect("it is ours");
+    kill(worker, Signal::SIGKILL).expect("it lives");
+    server.wait("worker_ready");
+    assert_eq!(get(address, "/").body, "green");
+    fs::write(&go_on, "\n").expect("the script reads it");
+    server.wait("upgrade_abandoned");
+    server.stop();
+}
