@@ -13,11 +13,41 @@ use crate::support::{BINARY, Server, binary, descendants, until};
 use crate::upgrade::Installed;
 
 tests! {
+    a_descriptor_that_is_not_open_does_not_end_the_server,
+    a_directory_that_has_gone_since_it_was_tried_does_not_end_the_server,
     an_admin_process_does_not_need_the_file_although_no_worker_has_started,
     a_worker_that_starts_during_the_next_upgrade_does_not_read_the_file,
 }
 
 const OPTIONS: &str = "listen = [\"127.0.0.1:0\"]\nworkers = 1\n";
+
+fn a_descriptor_that_is_not_open_does_not_end_the_server() {
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--workers", "1", "--respond", "old"]);
+    let address = server.address();
+    let new = format!("--announce-fd 99 --workers 1 --respond new --listen {address}");
+    installed.replace_by_script("/bin/sh", &format!("exec {BINARY} {new}"));
+    server.signal(Signal::SIGUSR2);
+    until(|| server.log().contains("cannot announce"));
+    until(|| get(address, "/").body == "new");
+    server.stop();
+}
+
+/// It goes when the canary serves, and before the new image of the master looks for it.
+fn a_directory_that_has_gone_since_it_was_tried_does_not_end_the_server() {
+    let installed = Installed::new(BINARY);
+    let [files, gone] = ["files", "gone"].map(|name| installed.beside(name));
+    fs::create_dir(&files).expect("a new name");
+    fs::write(files.join("a"), "green").expect("a new name");
+    let mut server = installed.start(&["--workers", "1", &files.display().to_string()]);
+    let address = server.address();
+    let go = format!("mv {} {}", files.display(), gone.display());
+    let script = format!("test -z \"$PREFORK_SERVER_UPGRADE\" || {go}; exec {BINARY} \"$@\"");
+    installed.replace_by_script("/bin/sh", &script);
+    server.upgrade();
+    assert_eq!(get(address, "/a").body, "green");
+    server.stop();
+}
 
 /// The only worker is the canary, which the image before has started.
 fn an_admin_process_does_not_need_the_file_although_no_worker_has_started() {

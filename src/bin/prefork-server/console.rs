@@ -269,14 +269,12 @@ impl Hooks for Console {
     /// The canary has read the file with options, and this process reads it again as the new
     /// binary, when there is no way back. So that one gets what was tried.
     fn check_upgrade(&mut self) -> Result<Vec<(OsString, OsString)>, BoxError> {
-        let Some(file) = self.contents.first() else {
-            return Ok(Vec::new());
-        };
-        let now = file.now();
-        if now != self.tried {
-            return Err(file.told("it was changed while the upgrade ran").into());
+        let file = self.contents.first();
+        let now = file.and_then(ConfigFile::now);
+        match file.filter(|_| now != self.tried) {
+            Some(file) => Err(file.told("it was changed while the upgrade ran").into()),
+            None => Ok(of_next_image(now.as_deref())),
         }
-        Ok(now.iter().map(|content| of_next_image(content)).collect())
     }
 
     fn notice(&mut self, notice: &Notice) {

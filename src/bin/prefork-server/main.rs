@@ -27,6 +27,7 @@ use prefork_server::{Address, BoxError, Http, Prefork, Role, role};
 
 use self::app::{Setup, SharedLog};
 use self::cli::Options;
+use self::cli::config::is_upgraded;
 use self::console::Console;
 
 #[global_allocator]
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     // The master checks before it binds. A worker that cannot serve the content reports it to the
     // master, and the master says why the reload or the upgrade was abandoned.
     if role() == Role::Master
+        && !is_upgraded()
         && let Err(error) = setup.check()
     {
         return console::refuse(&*error, 2);

@@ -27,6 +27,10 @@ pub(crate) const CONTENT: &str = "PREFORK_SERVER_CONFIG";
 /// becomes, after the pid of both.
 pub(crate) const TRIED: &str = "PREFORK_SERVER_CONFIG_TRIED";
 
+/// The variable by which a master tells the image that it becomes that there is no way back: the
+/// pid of both.
+const UPGRADED: &str = "PREFORK_SERVER_UPGRADED";
+
 /// The variable by which a master tells a canary that its own file has options.
 pub(crate) const HAD_OPTIONS: &str = "PREFORK_SERVER_CONFIG_HAD_OPTIONS";
 
@@ -122,10 +126,19 @@ pub(crate) enum Source {
     Master,
 }
 
-/// The variable for the next image of this process.
-pub(crate) fn of_next_image(content: &str) -> (OsString, OsString) {
-    let value = format!("{} {content}", std::process::id());
-    (TRIED.into(), value.into())
+/// The variables for the next image of this process, with the content that the canary has tried.
+pub(crate) fn of_next_image(content: Option<&str>) -> Vec<(OsString, OsString)> {
+    let pid = std::process::id();
+    let tried = content.map(|content| (TRIED.into(), format!("{pid} {content}").into()));
+    let upgraded = (UPGRADED.into(), pid.to_string().into());
+    tried.into_iter().chain([upgraded]).collect()
+}
+
+/// Whether this process was a master already, as another image. A canary has tried what can be
+/// tried, so what is wrong all the same must not end the server.
+pub(crate) fn is_upgraded() -> bool {
+    let pid = std::env::var(UPGRADED);
+    pid.is_ok_and(|pid| pid.parse() == Ok(std::process::id()))
 }
 
 /// What the image before this one has left; once, because a reload reads the file again.

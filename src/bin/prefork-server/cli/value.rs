@@ -20,6 +20,7 @@ use prefork_server::{
     usable_cpus,
 };
 
+use super::config::is_upgraded;
 use crate::one_line::shown;
 
 /// A longer duration is most likely a wrong unit; and a deadline must fit the clock.
@@ -241,11 +242,13 @@ pub(super) fn path(text: &str) -> Result<String, String> {
 }
 
 /// Refuses a descriptor that is not open, before the first notice is lost. In a worker, which has
-/// the same command line, it is never open.
+/// the same command line, it is never open; so the canary of an upgrade does not find it out, and
+/// the master that has become the new binary serves without notices.
 pub(super) fn open_fd(text: &str) -> Result<i32, String> {
     let fd = text.parse::<i32>().ok().filter(|fd| *fd > 0);
     let fd = fd.ok_or("it must be the number of a descriptor, such as 3 with 3>notices.json")?;
-    if role() == Role::Master && !Path::new(&format!("/proc/self/fd/{fd}")).exists() {
+    let may_refuse = role() == Role::Master && !is_upgraded();
+    if may_refuse && !Path::new(&format!("/proc/self/fd/{fd}")).exists() {
         return Err(format!(
             "it is not open; the shell opens it with {fd}>notices.json"
         ));
