@@ -1,20 +1,24 @@
 //! What a master does as the next image, when there is no way back.
 
 use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{geteuid, mkfifo};
 
 use crate::admin::{Watched, is_admin};
 use crate::client::get;
 use crate::config::file;
-use crate::support::{BINARY, Server, binary, descendants, until};
+use crate::init::{activated, copy, input};
+use crate::support::{BINARY, Server, binary, descendants, program, until, words};
 use crate::upgrade::Installed;
 
 tests! {
     a_descriptor_that_is_not_open_does_not_end_the_server,
     a_directory_that_has_gone_since_it_was_tried_does_not_end_the_server,
+    an_upgrade_after_which_workers_would_be_root_is_abandoned,
     an_admin_process_does_not_need_the_file_although_no_worker_has_started,
     a_worker_that_starts_during_the_next_upgrade_does_not_read_the_file,
 }
@@ -47,6 +51,26 @@ fn a_directory_that_has_gone_since_it_was_tried_does_not_end_the_server() {
     server.upgrade();
     assert_eq!(get(address, "/a").body, "green");
     server.stop();
+}
+
+/// The service manager passes the listener to the master alone, so the canary does not see it.
+fn an_upgrade_after_which_workers_would_be_root_is_abandoned() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let installed = Installed::new(BINARY);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut server = program(installed.path());
+    let options = words("--listen 127.0.0.1:0 --announce-fd 1 --respond hi");
+    server.env("PREFORK_USER", "root").args(options);
+    let mut command: Command = activated(&server, "$$", "app.socket");
+    let mut server = Server::spawn_with_input(&mut command, input(copy(&listener)));
+    let address = server.address();
+    let script = format!("unset PREFORK_USER; exec {BINARY} \"$@\"");
+    installed.replace_by_script("/bin/sh", &script);
+    server.upgrade_in_vain();
+    assert!(server.log().contains("--user root"), "{}", server.log());
+    assert_eq!(get(address, "/").body, "hi");
 }
 
 /// The only worker is the canary, which the image before has started.

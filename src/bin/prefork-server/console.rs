@@ -22,6 +22,7 @@ use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
 use crate::log::{LINES, Stderr, open};
 use crate::one_line::{chain, shown};
+use crate::{ACTIVATED, is_activated};
 
 /// Starts the log. It goes to standard error, because standard output may be the access log or the
 /// announce stream.
@@ -231,6 +232,9 @@ impl Hooks for Console {
             command.env(PURGE_DELAY, "0");
         }
         command.env_remove(TRIED);
+        if is_activated() {
+            command.env(ACTIVATED, "1");
+        }
         let had_options = self.contents.first().is_some_and(ConfigFile::has_options);
         match self.contents.give(generation) {
             Some(file) => command.env(CONTENT, file.content()),

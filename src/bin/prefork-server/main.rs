@@ -93,9 +93,15 @@ fn forgo_huge_pages() {
     let _ = set_thp_disable(true);
 }
 
+/// The variable by which a master tells workers that it [`is_activated`].
+const ACTIVATED: &str = "PREFORK_SERVER_ACTIVATED";
+
 /// Whether a `.socket` unit has passed a listener, whose address may be reachable. What an earlier
 /// master has left (`FDSTORE`) does not count: it is used only for an address of `--listen`.
 fn is_activated() -> bool {
+    if role() != Role::Master {
+        return std::env::var_os(ACTIVATED).is_some();
+    }
     let variable = |name| std::env::var(name).ok();
     let passed = variable("LISTEN_FDS");
     let names = variable("LISTEN_FDNAMES").unwrap_or_default();
