@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use crate::address::{self, Address};
 use crate::codec::record;
@@ -42,6 +43,9 @@ pub(crate) struct Listeners {
     defer_accept: DeferAccept,
     /// The slots whose own listeners defer although not all do.
     deferred: BTreeSet<Slot>,
+    /// How long the kernel may keep a connection of a slot that defers no more, on the monotonic
+    /// clock.
+    keeps_until: Duration,
     unix: Access,
     /// TCP listeners that killed workers may still have when the server has ended.
     held: Vec<OwnedFd>,
@@ -127,6 +131,7 @@ impl Listeners {
             backlog: config.backlog,
             defer_accept: config.defer_accept,
             deferred: BTreeSet::new(),
+            keeps_until: Duration::ZERO,
             held: Vec::new(),
             unix: access(config),
         };

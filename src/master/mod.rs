@@ -57,6 +57,7 @@ use crate::policy::{Outcome, Stop};
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;
 use crate::supervisor::{Action, Event, Passage, PreStop, Supervisor};
+use crate::sys::clock::monotonic;
 use crate::sys::limits;
 use crate::sys::listener::unix::UnixFile;
 use crate::sys::signals::Signals;
@@ -202,10 +203,12 @@ impl Master {
         let now = self.clock.now();
         match event {
             Event::Upgrade => self.upgrade.is_trial = false,
-            Event::Stop(Stop::Drain) if self.listeners.defers() => {
-                // The drain waits until the workers have what the kernel keeps.
+            Event::Stop(Stop::Drain) => {
+                // The drain waits until the workers have what the kernel keeps, also of a rush that
+                // has just ended.
                 self.listeners.defer(|_| false);
-                self.pre_stop.last_at_least(KEPT_MAX);
+                let keeps_for = self.listeners.keeps_for(monotonic());
+                self.pre_stop.last_at_least(keeps_for);
             }
             _ => {}
         }

@@ -4,13 +4,16 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use crate::address::Address;
 use crate::config::DeferAccept;
 use crate::id::Slot;
+use crate::master::KEPT_MAX;
 use crate::master::listeners::Listeners;
 use crate::master::listeners::bound::{Bound, SlotListeners};
 use crate::sys::apart::each_apart;
+use crate::sys::clock;
 use crate::sys::listener::{self, harm};
 
 /// A listener, and where it belongs.
@@ -109,6 +112,9 @@ impl Listeners {
                 true => self.deferred.insert(slot),
                 false => self.deferred.remove(&slot),
             };
+            if is_change && !deferred {
+                self.keeps_until = clock::monotonic().saturating_add(KEPT_MAX);
+            }
             if is_change {
                 tracing::debug!(%slot, deferred, "TCP_DEFER_ACCEPT");
                 changed.push(slot);
@@ -118,9 +124,10 @@ impl Listeners {
         self.set_defer_accept(&places.filter(Place::is_own).collect::<Vec<_>>());
     }
 
-    /// Whether [`defer`](Self::defer) has a slot's listeners defer.
-    pub(in crate::master) fn defers(&self) -> bool {
-        !self.deferred.is_empty()
+    /// For how long from `now` on the kernel may still keep connections of slots that do not defer
+    /// any more.
+    pub(in crate::master) fn keeps_for(&self, now: Duration) -> Duration {
+        self.keeps_until.saturating_sub(now)
     }
 
     /// Sets `TCP_DEFER_ACCEPT`, also of a listener that was inherited. By default, listeners of the
