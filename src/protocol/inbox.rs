@@ -55,6 +55,10 @@ const LEN_MAX: usize = INLINE_MAX + HTTP2_MAX + secret::RECORD_MAX + ADDRESSES_M
 /// A message has so many descriptors at most.
 const FDS_MAX: usize = 2;
 
+/// A receiver closes so many messages in a row that are no connections, and fails then. A hostile
+/// worker may send them as fast as they are received.
+const CLOSED_MAX: usize = 16;
+
 /// Both ends of an inbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -232,10 +236,14 @@ impl Receiver {
     }
 
     /// Takes the next connection; `None` if there is none now. Takes nothing if the process has no
-    /// free descriptor. Closes and logs what comes in another version.
+    /// free descriptor. Closes and logs what comes in another version; after [`CLOSED_MAX`] of them
+    /// this fails, and the next call goes on.
     pub(crate) fn take(&mut self) -> io::Result<Option<(OwnedFd, Note)>> {
         self.bytes.resize(LEN_MAX, 0);
-        while let Some(inbox) = self.watch.as_ref().map(AsyncFd::get_ref) {
+        for _ in 0..CLOSED_MAX {
+            let Some(inbox) = self.watch.as_ref().map(AsyncFd::get_ref) else {
+                return Ok(None);
+            };
             fds::has_room(inbox, FDS_MAX)?;
             match fds::receive(inbox, &mut self.bytes) {
                 Ok((0, fds)) if fds.is_empty() && has_ended(inbox) => {
@@ -264,7 +272,8 @@ impl Receiver {
                 Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        let why = "much in an inbox is no connection";
+        Err(io::Error::new(io::ErrorKind::InvalidData, why))
     }
 }
 

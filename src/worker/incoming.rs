@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::yield_now;
+use tokio::task::{coop, yield_now};
 use tokio::time::Sleep;
 
 use self::failures::AcceptFailures;
@@ -217,10 +217,8 @@ impl Queue {
     /// Number of listeners of the worker's own slot.
     pub(crate) fn own_listeners(&self) -> usize {
         let state = self.state();
-        let own = state
-            .sources
-            .iter()
-            .filter(|source| source.adopted.is_none());
+        let all = state.sources.iter();
+        let own = all.filter(|source| source.adopted.is_none());
         own.filter(|source| !source.is_inbox()).count()
     }
 
@@ -461,6 +459,8 @@ impl State {
     /// Accepts by a system call at once, because the runtime may not know the newest connections.
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Option<Accepted>> {
         while let Some(source) = self.sources.last_mut() {
+            // A hostile worker may send what is lost here as fast as it is taken.
+            ready!(coop::poll_proceed(cx)).made_progress();
             match source.accept_queued() {
                 Ok(Some(accepted)) => {
                     source.waiting = source.waiting.saturating_sub(1);

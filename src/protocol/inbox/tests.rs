@@ -284,3 +284,22 @@ fn too_many_descriptors_in_all_sockets_are_no_room() {
     assert_eq!(kind(Errno::ETOOMANYREFS), io::ErrorKind::WouldBlock);
     assert_eq!(kind(Errno::EPIPE), io::ErrorKind::BrokenPipe);
 }
+
+/// The inboxes of others are open to a hostile worker.
+#[test]
+fn a_receiver_comes_back_from_a_flood_of_what_is_no_connection() {
+    with_inbox(|sender, mut receiver| {
+        let junk = 3 * CLOSED_MAX;
+        for _ in 0..junk {
+            fds::send(&sender.0, b"junk", &[]).expect("room");
+        }
+        for _ in 0..3 {
+            let error = receiver.take().expect_err("other tasks have their turn");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        sender.send(&ours, &note(b"")).expect("room");
+        assert!(receiver.take().expect("no error").is_some());
+        assert!(receiver.take().expect("no error").is_none());
+    });
+}

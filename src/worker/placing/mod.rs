@@ -16,9 +16,10 @@ pub(super) mod tests;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::task::coop;
 use tokio::time::{Sleep, sleep};
 
 use crate::drain::Idle;
@@ -183,6 +184,8 @@ impl Placing {
     pub(super) fn poll_taken_back(&mut self, cx: &mut Context<'_>) -> Poll<Accepted> {
         self.look(cx);
         while let Some(inbox) = self.taken_back.last_mut() {
+            // A hostile sibling may fill the inbox as fast as it is emptied.
+            ready!(coop::poll_proceed(cx)).made_progress();
             match inbox.accept_queued() {
                 Ok(Some(accepted)) => return Poll::Ready(accepted.taken_back()),
                 Ok(None) => drop(self.taken_back.pop()),

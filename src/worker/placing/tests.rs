@@ -255,3 +255,27 @@ async fn at_the_end_of_the_server_nothing_is_left_in_an_inbox() {
     let left = fixture.placing.end(Idle::HandOver);
     assert!(left.is_empty(), "the next worker of the slot takes it");
 }
+
+/// What it sends has a note as a connection has, but no socket.
+#[tokio::test]
+async fn a_sibling_that_fills_its_inbox_takes_a_bounded_part_of_a_turn() {
+    let mut fixture = Fixture::new();
+    let inbox = fixture.placing.siblings[0].inbox().expect("a runtime");
+    fixture.placing.taken_back.push(inbox);
+    let sender = fixture.inbox.sender().try_clone_to_owned();
+    let sender = Sender::new(sender.expect("a number"));
+    let note = Note {
+        reason: Reason::Placed,
+        local: "unix:/run/app.sock".parse().expect("an address"),
+        forwarded: None,
+        moved: Moved::default(),
+    };
+    let file = tempfile::tempfile().expect("a file");
+    while sender.send(&file, &note).is_ok() {}
+    poll_fn(|cx| {
+        assert!(fixture.placing.poll_taken_back(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    assert!(fixture.inbox.is_waited_in(), "other tasks have their turn");
+}
