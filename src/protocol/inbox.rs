@@ -9,6 +9,10 @@
 //! is room. A message could carry hundreds of connections. It carries one, so that a receiver takes
 //! no more than it may hold, and so that a connection that cannot be sent stays with the sender.
 
+mod harm;
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io;
 use std::iter;
@@ -378,6 +382,3 @@ impl Note {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -32,7 +32,7 @@ pub(crate) const MESSAGE_FDS_MAX: usize = 253;
 
 /// The socket option that allows or refuses messages with descriptors (Linux 6.16,
 /// `asm-generic/socket.h`).
-const SO_PASSRIGHTS: libc::c_int = if cfg!(target_arch = "sparc64") {
+pub(crate) const SO_PASSRIGHTS: libc::c_int = if cfg!(target_arch = "sparc64") {
     0x5c
 } else {
     83

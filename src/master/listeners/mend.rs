@@ -12,6 +12,7 @@ use crate::id::Slot;
 use crate::master::KEPT_MAX;
 use crate::master::listeners::Listeners;
 use crate::master::listeners::bound::{Bound, SlotListeners};
+use crate::protocol::inbox::Inbox;
 use crate::sys::apart::each_apart;
 use crate::sys::clock;
 use crate::sys::listener::{self, harm};
@@ -74,6 +75,11 @@ impl Listeners {
         let places = self.places_of(slot);
         self.set_defer_accept(&places);
         self.mend_places(&places);
+    }
+
+    /// Gives all inboxes the options of new ones. Returns how many had others.
+    pub(super) fn mend_inboxes(&self) -> io::Result<usize> {
+        Inbox::mend(&self.inboxes)
     }
 
     /// Does nothing for a listener that is closed. A connection on a Unix listener has the options

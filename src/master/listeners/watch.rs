@@ -81,6 +81,19 @@ impl Master {
             self.give_new(&sockets);
         }
         self.listeners.mend(slot);
+        self.mend_inboxes();
+    }
+
+    /// Of all slots: a worker has the inboxes of others too.
+    fn mend_inboxes(&self) {
+        match self.listeners.mend_inboxes() {
+            Ok(0) => {}
+            Ok(inboxes) => {
+                let what = "a worker has changed options of inboxes; they are as before";
+                tracing::warn!(inboxes, "{what}");
+            }
+            Err(error) => tracing::error!(%error, "inboxes may be as a worker has changed them"),
+        }
     }
 
     fn give_new(&mut self, sockets: &[Socket]) {
@@ -114,6 +127,7 @@ impl Master {
     pub(in crate::master) fn renew_listeners(&mut self) -> NewAddresses {
         // An operator who reloads hears of each failure.
         self.listener_watch.failures = 0;
+        self.mend_inboxes();
         if !self.reopen_listeners().contains(&Socket::New) {
             return NewAddresses::None;
         }

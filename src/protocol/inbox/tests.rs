@@ -303,3 +303,28 @@ fn a_receiver_comes_back_from_a_flood_of_what_is_no_connection() {
         assert!(receiver.take().expect("no error").is_none());
     });
 }
+
+/// The master keeps the inbox for the next workers of the slot.
+#[test]
+fn options_that_keep_connections_out_do_not_stay() {
+    let inboxes = [(); 3].map(|()| Inbox::new().expect("a pair"));
+    let harmed = &inboxes[1];
+    let (ours, _theirs) = UnixStream::pair().expect("a pair");
+    let large: Note = note(&[b'x'; INLINE_MAX]);
+    let send = || {
+        let sender = harmed.sender().try_clone_to_owned().expect("a number");
+        Sender::new(sender).send(&ours, &large)
+    };
+    let set = |end, option, value| fds::set_option(end, libc::SOL_SOCKET, option, value);
+    set(harmed.sender(), libc::SO_SNDBUF, 0).expect("a small one");
+    send().expect_err("it is kept out");
+    assert_eq!(Inbox::mend(&inboxes).expect("no lock is held"), 1);
+    send().expect("room");
+    assert_eq!(Inbox::mend(&inboxes).expect("no lock is held"), 0);
+    // Linux before 6.16 does not know it.
+    if set(harmed.receiver(), fds::SO_PASSRIGHTS, 0).is_ok() {
+        send().expect_err("no descriptor passes");
+        Inbox::mend(&inboxes).expect("no lock is held");
+        send().expect("it passes");
+    }
+}
