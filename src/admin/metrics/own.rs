@@ -73,29 +73,27 @@ pub(super) fn write(text: &mut Text, sum: &Sum) {
 /// changes them, it has all limits. At a limit that a worker does not have, the values up to its
 /// next lower limit are counted, so that no count falls.
 fn histogram(text: &mut Text, parts: &[Valued<'_>]) {
-    let (mut limits, mut all, mut sum) = (Vec::new(), 0, 0.0);
+    let (mut all, mut sum, mut buckets) = (0_u64, 0.0, Vec::new());
     for (series, values) in parts {
-        let (sum_of_part, buckets) = values.split_last().expect("it has a sum");
-        all = total(buckets).saturating_add(all);
+        let (sum_of_part, counts) = values.split_last().expect("it has a sum");
+        all = counts.iter().copied().fold(all, u64::saturating_add);
         sum += f64::from_bits(*sum_of_part);
-        limits.extend(series.limits.iter().copied().map(f64::from_bits));
+        let limits = series.limits.iter().copied().map(f64::from_bits);
+        buckets.extend(limits.zip(counts.iter().copied()));
     }
-    limits.sort_by(f64::total_cmp);
-    limits.dedup();
-    let up_to = |limit: f64| {
-        let parts = parts.iter().map(|(series, values)| {
-            let is_within = |&own: &u64| f64::from_bits(own) <= limit;
-            total(&values[..series.limits.partition_point(is_within)])
-        });
-        parts.fold(0, u64::saturating_add)
-    };
-    let buckets = limits.iter().map(|&limit| (limit, up_to(limit)));
+    buckets.sort_by(|(one, _), (next, _)| one.total_cmp(next));
+    buckets.dedup_by(|(limit, count), (before, sum)| {
+        let is_same = limit == before;
+        *sum = sum.saturating_add(if is_same { *count } else { 0 });
+        is_same
+    });
+    // A hostile worker may have many series with many limits, so each is looked at once.
+    let up_to = buckets.into_iter().scan(0_u64, |sum, (limit, count)| {
+        *sum = sum.saturating_add(count);
+        Some((limit, *sum))
+    });
     let series = parts[0].0;
-    text.histogram_samples(&series.name, &labels(series), buckets, all, sum);
-}
-
-fn total(buckets: &[u64]) -> u64 {
-    buckets.iter().copied().fold(0, u64::saturating_add)
+    text.histogram_samples(&series.name, &labels(series), up_to, all, sum);
 }
 
 /// The labels as they are written between the braces.
