@@ -93,6 +93,10 @@ impl AdminProcess {
     }
 
     pub(super) fn tell(&mut self, fact: Fact, with: Option<Arc<OwnedFd>>) {
+        if fact == Fact::View {
+            // It replaces the one before, which has a descriptor.
+            self.waiting.retain(|(waiting, _)| *waiting != Fact::View);
+        }
         if self.waiting.len() >= WAITING_MAX && fact != Fact::Leave {
             let Self { pid, address, .. } = self;
             tracing::debug!(%pid, %address, "the admin process does not read");
@@ -148,5 +152,28 @@ impl AdminProcess {
     pub(super) fn reap(&self) {
         wait_for_end(self.pid.as_raw(), END_PATIENCE);
         reap::take(self.pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::memory;
+
+    /// A process may say that it is alive, and ask for views, without reading any.
+    #[test]
+    fn one_view_waits_for_a_process_that_does_not_read() {
+        let (ours, _theirs) = AdminChannel::pair().expect("a pair");
+        let address = "127.0.0.1:9180".parse().expect("an address");
+        let mut process = AdminProcess::new(Pid::this(), address, ours);
+        let view = memory::sealed(c"view", b"").expect("memory");
+        let view = Arc::new(view);
+        for _ in 0..1000 {
+            process.tell(Fact::View, Some(Arc::clone(&view)));
+        }
+        process.tell(Fact::Gone(1), None);
+        process.tell(Fact::View, Some(view));
+        let waiting: Vec<_> = process.waiting.iter().map(|(fact, _)| fact).collect();
+        assert_eq!(waiting, [&Fact::Gone(1), &Fact::View]);
     }
 }
