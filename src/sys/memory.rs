@@ -2,11 +2,11 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -97,11 +97,17 @@ pub(crate) fn words(fd: impl AsFd) -> io::Result<usize> {
 }
 
 /// Opens the same file again, for reading only. From now on only root and the user that made the
-/// file can open it for writing; processes of one user can change each other anyway (ptrace(2)).
+/// file can open it for writing. That user can also change its mode, and take a lease of it, in a
+/// sandbox too. Never waits.
 pub(crate) fn read_only(fd: &OwnedFd) -> io::Result<OwnedFd> {
     fchmod(fd, Mode::S_IRUSR)?;
+    let mut options = OpenOptions::new();
+    // A worker of the same user may have a lease (fcntl(2)), for which open(2) would wait.
+    options.read(true).custom_flags(libc::O_NONBLOCK);
     // A duplicate of the descriptor could still write.
-    Ok(File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))?.into())
+    Ok(options
+        .open(format!("/proc/self/fd/{}", fd.as_raw_fd()))?
+        .into())
 }
 
 /// A mapped part of a file from [`create`], until it is dropped. The descriptor may be closed
@@ -240,6 +246,7 @@ impl fmt::Debug for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::locks::Lease;
 
     #[test]
     fn a_write_in_one_mapping_is_read_in_the_other() {
@@ -268,6 +275,18 @@ mod tests {
         let error = Mapping::new(&reader, 0, 600).expect_err("it may not write");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         nix::unistd::write(&reader, b"x").expect_err("it may not write");
+    }
+
+    /// A worker of the same user that reads the page can take a lease.
+    #[test]
+    fn a_lease_on_a_page_does_not_stop_who_opens_it_again() {
+        let fd = create(c"test", 600).expect("memory");
+        let reader = File::from(read_only(&fd).expect("/proc is there"));
+        let lease = Lease::take(&reader).expect("nobody else reads it");
+        let error = read_only(&fd).expect_err("it does not wait");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        lease.give_back().expect("it has one");
+        read_only(&fd).expect("the lease is over");
     }
 
     #[test]
