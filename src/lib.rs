@@ -236,8 +236,9 @@
 //! - Each word of the scoreboard is written by one process at a time. In the part for the app's own
 //!   metrics one word says how many words are valid. In the rest of it no reader needs another word
 //!   to know if a word is valid, but it reads the heartbeat after the connections. Totals never
-//!   fall. A worker can write only its own page, and can read the pages of its siblings. The master
-//!   does not read from shared memory what it knows itself, and limits what it reads.
+//!   fall. A worker of another user can write only its own page, and can read the pages of its
+//!   siblings. The master does not read from shared memory what it knows itself, and limits what it
+//!   reads.
 //! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
 //!   `protocol/state.rs`. The canary reports which versions it reads before the master execs.
 //!   After the exec something that the server does not need may fail: then the server goes on.

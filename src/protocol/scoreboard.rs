@@ -2,9 +2,10 @@
 //!
 //! Each worker has a page of its own, in a file of its own. The worker writes the page, and the
 //! master reads it. A worker can read the pages of some siblings, to compare loads. It can write no
-//! other page, and has no memory that the master relies on: the master knows by itself which page
-//! belongs to which worker. A hostile worker can write any number into its page, so the master and
-//! siblings clamp what they read.
+//! other page (but if it is of the master's user, see [`memory::read_only`]), and has no memory
+//! that the master relies on: the master knows by itself which page belongs to which worker. A
+//! hostile worker can write any number into its page, so the master and siblings clamp what they
+//! read.
 //!
 //! In a reload two workers of a slot run at once, and more may drain. So a page belongs to a
 //! worker, not to a slot. When the master has reaped a process, it adds the page to a page that no
