@@ -18,12 +18,17 @@ use crate::sys::listener::{self, Reuse, address, listen_again, prepared};
 #[derive(Clone, Copy, Debug)]
 struct Name(&'static str, libc::c_int, libc::c_int);
 
-/// Those that keep clients out, end connections or delay them. Without `SO_REUSEADDR` and
+/// How long the kernel holds each packet back, in microseconds (Linux 5.3, `linux/tcp.h`). libc
+/// does not have it.
+const TCP_TX_DELAY: libc::c_int = 37;
+
+/// Those that keep clients out, end connections or delay them. With `SO_TIMESTAMPING` a connection
+/// looks as if it was reset, because times wait in its queue of errors. Without `SO_REUSEADDR` and
 /// `SO_REUSEPORT` no listener can be made beside this one, or after it.
 ///
 /// Not here: sizes, which make connections only slower; and keys of signatures (`TCP_MD5SIG`),
 /// because the kernel does not tell which ones a listener has.
-const OPTIONS: [Name; 20] = [
+const OPTIONS: [Name; 26] = [
     Name("SO_REUSEADDR", SOL_SOCKET, libc::SO_REUSEADDR),
     Name("SO_REUSEPORT", SOL_SOCKET, libc::SO_REUSEPORT),
     Name("SO_BINDTODEVICE", SOL_SOCKET, libc::SO_BINDTOIFINDEX),
@@ -33,9 +38,14 @@ const OPTIONS: [Name; 20] = [
     Name("SO_LINGER", SOL_SOCKET, libc::SO_LINGER),
     Name("SO_MAX_PACING_RATE", SOL_SOCKET, libc::SO_MAX_PACING_RATE),
     Name("SO_RCVLOWAT", SOL_SOCKET, libc::SO_RCVLOWAT),
+    Name("SO_TIMESTAMPING", SOL_SOCKET, libc::SO_TIMESTAMPING),
     Name("IP_MINTTL", IPPROTO_IP, libc::IP_MINTTL),
+    Name("IP_MTU_DISCOVER", IPPROTO_IP, libc::IP_MTU_DISCOVER),
+    Name("IP_RECVERR", IPPROTO_IP, libc::IP_RECVERR),
     Name("IP_TTL", IPPROTO_IP, libc::IP_TTL),
     Name("IPV6_MINHOPCOUNT", IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
+    Name("IPV6_MTU_DISCOVER", IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+    Name("IPV6_RECVERR", IPPROTO_IPV6, libc::IPV6_RECVERR),
     Name("IPV6_RTHDR", IPPROTO_IPV6, libc::IPV6_RTHDR),
     Name("IPV6_UNICAST_HOPS", IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
     Name("TCP_CORK", IPPROTO_TCP, libc::TCP_CORK),
@@ -43,6 +53,7 @@ const OPTIONS: [Name; 20] = [
     Name("TCP_KEEPIDLE", IPPROTO_TCP, libc::TCP_KEEPIDLE),
     Name("TCP_KEEPINTVL", IPPROTO_TCP, libc::TCP_KEEPINTVL),
     Name("TCP_NODELAY", IPPROTO_TCP, libc::TCP_NODELAY),
+    Name("TCP_TX_DELAY", IPPROTO_TCP, TCP_TX_DELAY),
     Name("TCP_USER_TIMEOUT", IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
 
@@ -156,8 +167,35 @@ impl Value {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::*;
     use crate::sys::listener::tcp;
+    use crate::sys::socket::is_closed;
+
+    /// A worker has asked for the time of each packet: sent (2), and told by software (16).
+    #[test]
+    fn a_connection_does_not_look_closed_because_of_its_listener() {
+        let any = "127.0.0.1:0".parse().expect("valid");
+        let listener = tcp(any, Reuse::None, 8).expect("a free port");
+        let Ok(Address::Tcp(local)) = address(&listener) else {
+            panic!("a TCP address")
+        };
+        let looks_closed = || {
+            let mut client = TcpStream::connect(local).expect("it listens");
+            let accepted = listener::accept(&listener).expect("no error");
+            let mut server = TcpStream::from(accepted.expect("it waits").0);
+            server.write_all(b"x").expect("connected");
+            client.read_exact(&mut [0]).expect("it was sent");
+            is_closed(&server)
+        };
+        let times = [18, 0, 0, 0];
+        // Not every kernel knows the option.
+        let _ = fds::set_option_bytes(&listener, SOL_SOCKET, libc::SO_TIMESTAMPING, &times);
+        restore(&listener, local, Reuse::None).expect("it may");
+        assert!(!looks_closed());
+    }
 
     #[test]
     fn a_listener_whose_address_the_machine_has_lost_listens_on() {
