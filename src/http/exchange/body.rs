@@ -110,14 +110,16 @@ impl Body {
             return Self::empty(state);
         }
         state.open_body();
+        let unread = Unread {
+            incoming,
+            request: state.requests(),
+            limit,
+            left: limit,
+            first: First::NotPolled,
+        };
         Self {
             state,
-            content: Content::Unread(Arc::new(Mutex::new(Unread {
-                incoming,
-                limit,
-                left: limit,
-                first: First::NotPolled,
-            }))),
+            content: Content::Unread(Arc::new(Mutex::new(unread))),
         }
     }
 
@@ -152,11 +154,6 @@ impl Body {
             Content::None | Content::Whole(_) => None,
         }
     }
-
-    fn end(&mut self) {
-        self.content = Content::None;
-        self.state.close_body();
-    }
 }
 
 impl Expected {
@@ -179,6 +176,12 @@ impl Expected {
 }
 
 impl Unread {
+    /// The state, if it is still that of this body's request. A task may end a body later: hyper
+    /// reads the first piece before someone asks for it, and if that is all, the next request.
+    fn state<'a>(&self, state: &'a ConnState) -> Option<&'a ConnState> {
+        (state.requests() == self.request).then_some(state)
+    }
+
     /// Subtracts a frame from the limit. An error if the frame exceeds it.
     fn count(&mut self, frame: &Frame<Bytes>) -> Result<(), BodyError> {
         let len = frame.data_ref().map_or(0, Bytes::len) as u64;
@@ -217,29 +220,36 @@ impl http_body::Body for Body {
             Content::Unread(shared) => shared,
         };
         let mut unread = lock(shared);
-        if let Some(failure) = failure(&this.state, unread.limit) {
+        let state = unread.state(&this.state);
+        if let Some(failure) = state.and_then(|state| failure(state, unread.limit)) {
             return Poll::Ready(Some(Err(failure)));
         }
         let Poll::Ready(item) = unread.poll_next(cx) else {
-            this.state.await_body(cx.waker());
+            if let Some(state) = state {
+                state.await_body(cx.waker());
+            }
             return Poll::Pending;
         };
-        this.state.end_await_body();
         let counted = item.map(|frame| match frame {
             Ok(frame) => unread.count(&frame).map(|()| frame),
             Err(error) => Err(BodyError::Broken(error)),
         });
         let is_over = match &counted {
             Some(Ok(_)) => unread.incoming.is_end_stream(),
-            Some(Err(error)) => {
-                this.state.fail_body(error.failure());
-                false
-            }
+            Some(Err(_)) => false,
             None => true,
         };
         drop(unread);
+        if let Some(state) = state {
+            state.end_await_body();
+            match &counted {
+                Some(Err(error)) => state.fail_body(error.failure()),
+                _ if is_over => state.close_body(),
+                _ => {}
+            }
+        }
         if is_over {
-            this.end();
+            this.content = Content::None;
         }
         Poll::Ready(counted)
     }
@@ -259,10 +269,10 @@ impl http_body::Body for Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        // A body that was read to its end may outlive its exchange. Then the state is that of the
-        // next exchange.
-        if self.unread().is_some() {
-            self.state.leave_body_unread();
+        if let Some(unread) = self.unread()
+            && let Some(state) = lock(unread).state(&self.state)
+        {
+            state.leave_body_unread();
         }
     }
 }

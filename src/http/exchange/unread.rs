@@ -14,6 +14,8 @@ use hyper::body::Incoming;
 /// The part of a body that is not read from the connection.
 pub(super) struct Unread {
     pub(super) incoming: Incoming,
+    /// Which of the connection's requests has the body.
+    pub(super) request: u32,
     pub(super) limit: u64,
     pub(super) left: u64,
     pub(super) first: First,

@@ -275,10 +275,10 @@ impl ConnState {
 
     /// A head is complete and its request begins.
     pub(crate) fn begin_request(&self) {
+        // A task may still have the body of the request before, all of which has come.
+        self.input_awaited.end();
         self.body_failure.set(BodyFailure::None);
-        if !self.request_body.is(RequestBody::Open) {
-            self.request_body.set(RequestBody::Done);
-        }
+        self.request_body.set(RequestBody::Done);
         self.client_check.set(ClientCheck::NotDue);
         self.enter(Stage::Handling);
         self.count_request();

@@ -17,6 +17,7 @@ mod handover;
 #[cfg(feature = "http2")]
 mod http2;
 mod last_responses;
+mod late_bodies;
 mod lengths;
 mod limits;
 mod pieces;
