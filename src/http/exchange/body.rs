@@ -269,10 +269,14 @@ impl http_body::Body for Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        if let Some(unread) = self.unread()
-            && let Some(state) = lock(unread).state(&self.state)
-        {
-            state.leave_body_unread();
+        if let Content::Unread(unread) = mem::replace(&mut self.content, Content::None) {
+            let request = lock(&unread).request;
+            // hyper knows it before the state says so. Else the connection's thread, if this is
+            // another one, could let the connection rest or go before hyper discards the body.
+            drop(unread);
+            if self.state.requests() == request {
+                self.state.leave_body_unread();
+            }
         }
     }
 }
