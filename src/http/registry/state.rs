@@ -412,7 +412,7 @@ impl ConnState {
         self.request_body.set(RequestBody::Dropped);
     }
 
-    fn is_body_open(&self) -> bool {
+    pub(crate) fn is_body_open(&self) -> bool {
         self.request_body.is(RequestBody::Open)
     }
 

@@ -127,3 +127,20 @@ fn hyper_knows_that_a_body_was_dropped_before_the_state_says_so() {
         assert!(!woken.is_left.load(Relaxed));
     });
 }
+
+#[test]
+fn a_response_does_not_wait_until_the_body_of_its_request_is_read() {
+    run(async {
+        let kept = Rc::<RefCell<Vec<Body>>>::default();
+        let bodies = Rc::clone(&kept);
+        let app = move |request: Request| {
+            bodies.borrow_mut().push(request.into_body());
+            async { Ok(text("hello")) }
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        let head = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\n";
+        client.send([head, "he"].concat()).await;
+        client.expect(HELLO_RESPONSE).await;
+    });
+}

@@ -34,9 +34,11 @@ thread_local! {
 
 impl<I: Socket + ?Sized> Stream<I> {
     /// Whether hyper may write its own response to bytes that are no head: see `poll_shutdown`. If
-    /// they came with the request before, the stage is `Idle`.
+    /// they came with the request before, the stage is `Idle`. It is also `Idle` after a response
+    /// to a request whose body nobody has read. Then hyper may read nothing more, and each flush
+    /// could wait for more.
     fn is_between_heads(&self) -> bool {
-        matches!(self.state().stage(), Stage::Head | Stage::Idle)
+        matches!(self.state().stage(), Stage::Head | Stage::Idle) && !self.state().is_body_open()
     }
 
     /// Sends the held back bytes and the end of file. The stream is dropped right after it.
