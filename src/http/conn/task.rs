@@ -409,8 +409,9 @@ impl<I: Socket> OpenConnection<I> {
             return None;
         }
         self.member.note(order);
-        // An HTTP/2 client has been sent GOAWAY.
-        if is_between_requests || stream.begins_http2() {
+        // An HTTP/2 client has been sent GOAWAY. One of HTTP/1 may have its last response.
+        let is_told = stream.begins_http2() || self.member.state.stage() == Stage::Closing;
+        if is_between_requests || is_told {
             return Some(Some(LingeringClose::silent(stream)));
         }
         stream.hold(TOO_SLOW);

@@ -160,6 +160,23 @@ fn a_connection_whose_client_does_not_read_is_closed() {
     });
 }
 
+/// The end is that of a layer such as TLS.
+#[test]
+fn a_connection_whose_client_does_not_take_its_end_is_closed() {
+    run(async {
+        let host = Host::start(options().header_timeout(SHORT), hello).await;
+        let not_bare = std::net::TcpStream::connect(host.address);
+        host.sockets.last_moment().extend(not_bare);
+        host.sockets.room.limit(HELLO_LAST_RESPONSE.len());
+        let mut client = host.connect().await;
+        client
+            .send("GET /hello HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+            .await;
+        client.expect(HELLO_LAST_RESPONSE).await;
+        host.emptied().await;
+    });
+}
+
 #[test]
 fn a_client_that_reads_slowly_gets_the_whole_response() {
     run_each_kind(async || {

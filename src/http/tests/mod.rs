@@ -480,6 +480,8 @@ impl AsyncWrite for Counted {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        // As the end of TLS, it takes room.
+        ready!(self.sockets.room.poll_take(cx, 1));
         for mut client in self.sockets.last_moment().drain(..) {
             client.write_all(HELLO).expect("the socket accepts it");
         }

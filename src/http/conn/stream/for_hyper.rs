@@ -52,7 +52,12 @@ impl<I: Socket + ?Sized> Stream<I> {
         }
         if lingers || !self.io.is_bare() || self.state().stage() == Stage::Upgraded {
             ready!(self.poll_send_held(cx))?;
-            return Pin::new(&mut self.io).poll_shutdown(cx);
+            let shut = Pin::new(&mut self.io).poll_shutdown(cx);
+            if shut.is_pending() && self.state().stage() == Stage::Idle {
+                // TLS sends its own end first. The connection must not rest before.
+                self.state().enter(Stage::Closing);
+            }
+            return shut;
         }
         // One system call is enough for both.
         self.poll_send_by(cx, I::poll_write_last)
