@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use super::parts::{End, StreamLife};
-use super::{ConnState, Stage, store, wakers};
+use super::{ConnState, Stage, Wakers, store, wakers};
 
 /// After an upgrade.
 impl ConnState {
@@ -23,15 +23,22 @@ impl ConnState {
 
     /// Stores the waker of the task that reads the upgraded stream. [`ConnState::cut`] wakes it.
     pub(crate) fn park_read(&self, waker: &Waker) {
-        if self.stage() == Stage::Upgraded {
-            store(&mut wakers(&mut self.wakers()).upgraded_read, waker);
-        }
+        self.park(waker, |wakers| &mut wakers.upgraded_read);
     }
 
     /// As [`ConnState::park_read`], for the task that writes.
     pub(crate) fn park_write(&self, waker: &Waker) {
-        if self.stage() == Stage::Upgraded {
-            store(&mut wakers(&mut self.wakers()).upgraded_write, waker);
+        self.park(waker, |wakers| &mut wakers.upgraded_write);
+    }
+
+    fn park(&self, waker: &Waker, place: impl FnOnce(&mut Wakers) -> &mut Option<Waker>) {
+        if self.stage() != Stage::Upgraded {
+            return;
+        }
+        store(place(wakers(&mut self.wakers())), waker);
+        if self.is_cut() {
+            // On another thread, since this one tried to read or write.
+            waker.wake_by_ref();
         }
     }
 
@@ -58,5 +65,38 @@ impl ConnState {
         let mut guard = self.wakers();
         store(&mut wakers(&mut guard).stream_gone, waker);
         self.stream.is(StreamLife::Dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_is_woken_by_a_cut_before_and_after() {
+        let state = ConnState::new(Arc::default());
+        state.hold_nothing();
+        state.enter(Stage::Upgraded);
+        let woken = Arc::<Count>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        for expected in [0, 4] {
+            state.park_read(&waker);
+            state.park_write(&waker);
+            assert_eq!(woken.0.load(Ordering::Relaxed), expected);
+            state.cut();
+        }
     }
 }
