@@ -231,8 +231,9 @@
 //! - `master` and `worker` know nothing of each other; they meet in `protocol`. So do `master` and
 //!   `admin`.
 //! - The master tells the admin process facts in the order in which they happened, so that no count
-//!   falls or is added twice. The admin process can write nothing that others read, and the master
-//!   never waits for it, except for a second when the server has ended.
+//!   falls or is added twice. The admin process can write nothing that others read. The master
+//!   waits for it, for a second or two, only when the server has ended, or when an upgrade removes
+//!   its address.
 //! - Each word of the scoreboard is written by one process at a time. In the part for the app's own
 //!   metrics one word says how many words are valid. In the rest of it no reader needs another word
 //!   to know if a word is valid, but it reads the heartbeat after the connections. Totals never
