@@ -1,14 +1,11 @@
 //! A server without a master: one worker in the process of the program, for tests and debuggers.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
@@ -28,6 +25,7 @@ use crate::status::{SlotStatus, Status, WorkerStatus};
 use crate::worker::at_exit::AtExit;
 use crate::worker::control::{call, next_command};
 use crate::worker::drain::DrainSwitch;
+use crate::worker::first_of::first_of;
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::redirect::Redirect;
 use crate::worker::sandbox::Entrance;
@@ -231,17 +229,13 @@ fn publish_status(
 impl Stopped {
     /// Runs the app unless it is stopped first.
     async fn unless(&self, app: impl Future<Output = (End, Started)>) -> End {
-        let (mut app, mut asked) = (pin!(app), pin!(self.asked.notified()));
-        poll_fn(|cx| {
-            if asked.as_mut().poll(cx).is_ready() {
-                let refused = self.refused.borrow_mut().take();
-                return Poll::Ready(match refused {
-                    Some(error) => End::Failed(error.into()),
-                    None => End::Left { open: 0 },
-                });
+        let asked = async {
+            self.asked.notified().await;
+            match self.refused.borrow_mut().take() {
+                Some(error) => End::Failed(error.into()),
+                None => End::Left { open: 0 },
             }
-            app.as_mut().poll(cx).map(|(end, _started)| end)
-        })
-        .await
+        };
+        first_of(asked, async { app.await.0 }).await
     }
 }

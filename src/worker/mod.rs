@@ -8,6 +8,7 @@ pub(crate) mod clients;
 pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
+mod first_of;
 mod heartbeat;
 pub(crate) mod incoming;
 pub(crate) mod outgoing;
@@ -29,14 +30,11 @@ pub(crate) mod until_drain;
 
 use std::cell::Cell;
 use std::ffi::CString;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -57,6 +55,7 @@ use crate::sys::{limits, spawn};
 use crate::worker::at_exit::AtExit;
 use crate::worker::clients::Clients;
 use crate::worker::drain::{Drain, DrainSwitch};
+use crate::worker::first_of::first_of;
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::outgoing::Outgoing;
 use crate::worker::redirect::Redirect;
@@ -432,23 +431,21 @@ where
         queue.drain(idle);
         tokio::time::sleep(timeout).await;
     };
-    let end = {
-        let app = app(worker, Incoming::new(Arc::clone(queue)));
-        let (mut app, mut deadline) = (pin!(app), pin!(deadline));
-        let result = poll_fn(|cx| {
-            if deadline.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
-            app.as_mut().poll(cx)
-        });
-        match result.await {
-            Ok(()) => End::Left {
-                open: queue.active(),
-            },
+    let left = || End::Left {
+        open: queue.active(),
+    };
+    let cut = async {
+        deadline.await;
+        left()
+    };
+    let app = async {
+        match app(worker, Incoming::new(Arc::clone(queue))).await {
+            Ok(()) => left(),
             Err(error) => End::Failed(error),
         }
-        // The app is dropped, which cuts what is open.
     };
+    // An app that has not ended is dropped, which cuts what is open.
+    let end = first_of(cut, app).await;
     let _: Result<(), Elapsed> = tokio::time::timeout(CUT_MAX, queue.vacated()).await;
     let started = match queue.is_accepting() {
         true => Started::Yes,

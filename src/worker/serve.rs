@@ -1,10 +1,8 @@
 //! Serves HTTP on the connections of a worker until it drains.
 
-use std::future::{pending, poll_fn};
-use std::pin::pin;
+use std::future::pending;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_local};
@@ -18,6 +16,7 @@ use crate::proxy::Network;
 use crate::stats::Count;
 use crate::sys::clock;
 use crate::worker::connection::Connection;
+use crate::worker::first_of::first_of;
 use crate::worker::incoming::{Incoming, LimitWatch};
 use crate::worker::outgoing::Outgoing;
 use crate::worker::sharing::Shares;
@@ -98,13 +97,9 @@ async fn while_wanted<T>(
         if incoming.is_waited_for() {
             pending().await
         }
+        None
     };
-    let (mut start, mut unwanted) = (pin!(start), pin!(unwanted));
-    poll_fn(|cx| match start.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => unwanted.as_mut().poll(cx).map(|()| None),
-    })
-    .await
+    first_of(async { Some(start.await) }, unwanted).await
 }
 
 /// The connections of a worker.
