@@ -247,13 +247,19 @@ pub(crate) mod tests {
         while listens() {}
     }
 
+    /// The address of a TCP listener.
+    pub(super) fn tcp_address(listener: impl AsFd) -> SocketAddr {
+        match address(listener) {
+            Ok(Address::Tcp(address)) => address,
+            other => panic!("a TCP address: {other:?}"),
+        }
+    }
+
     #[test]
     fn another_server_cannot_join_a_group() {
         let own = "127.0.0.23:0".parse().expect("valid");
         let first = tcp(own, Reuse::First, 8).expect("a free port");
-        let Ok(Address::Tcp(taken)) = address(&first) else {
-            panic!("a TCP address")
-        };
+        let taken = tcp_address(&first);
         let second = tcp(taken, Reuse::Join, 8).expect("the first one shares");
         for reuse in [Reuse::First, Reuse::None] {
             let error = tcp(taken, reuse, 8).expect_err("another server");
@@ -290,9 +296,7 @@ pub(crate) mod tests {
         let listener = tcp(own, Reuse::None, 8).expect("a free port");
         defer_accept(&listener, true).expect("it listens");
         assert!(is_deferred(&listener));
-        let Ok(Address::Tcp(address)) = address(&listener) else {
-            panic!("a TCP address")
-        };
+        let address = tcp_address(&listener);
         let mut client = std::net::TcpStream::connect(address).expect("it listens");
         client.write_all(b"G").expect("connected");
         let mut ready = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
@@ -314,9 +318,7 @@ pub(crate) mod tests {
     #[test]
     fn only_one_of_two_sockets_on_an_address_can_listen() {
         let first = bound(ANY.parse().expect("valid"), Reuse::First).expect("a free port");
-        let Ok(Address::Tcp(taken)) = address(&first) else {
-            panic!("a TCP address")
-        };
+        let taken = tcp_address(&first);
         let second = bound(taken, Reuse::First).expect("neither listens yet");
         let _first = listening(first, Reuse::First, 8).expect("no other listens");
         let error = listening(second, Reuse::First, 8).expect_err("the first listens");
@@ -326,9 +328,7 @@ pub(crate) mod tests {
     #[test]
     fn connections_are_spread_over_a_group() {
         let first = tcp(ANY.parse().expect("valid"), Reuse::First, 512).expect("a free port");
-        let Ok(Address::Tcp(local)) = address(&first) else {
-            panic!("a TCP address")
-        };
+        let local = tcp_address(&first);
         let second = tcp(local, Reuse::Join, 512).expect("the first one shares");
         let connect = |_| std::net::TcpStream::connect(local).expect("it listens");
         let _clients: Vec<_> = (0..100).map(connect).collect();
@@ -342,9 +342,7 @@ pub(crate) mod tests {
     fn queued_counts_connections_of_a_tcp_listener_only() {
         let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
         assert_eq!(queued(&listener), Some(0));
-        let Ok(Address::Tcp(address)) = address(&listener) else {
-            panic!("a TCP address")
-        };
+        let address = tcp_address(&listener);
         let connect = || std::net::TcpStream::connect(address).expect("room for three");
         let _clients = [connect(), connect(), connect()];
         assert_eq!(queued(&listener), Some(3));
@@ -355,9 +353,7 @@ pub(crate) mod tests {
     #[test]
     fn accept_returns_the_address_of_the_client() {
         let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
-        let Ok(Address::Tcp(local)) = address(&listener) else {
-            panic!("a TCP address")
-        };
+        let local = tcp_address(&listener);
         assert!(accept(&listener).expect("it listens").is_none());
         let client = std::net::TcpStream::connect(local).expect("it listens");
         let (ours, peer) = accept(&listener).expect("it listens").expect("one waits");
@@ -378,9 +374,7 @@ pub(crate) mod tests {
     fn a_listener_that_was_shut_down_listens_again_at_its_port() {
         let own = "127.0.0.25:0".parse().expect("valid");
         let first = tcp(own, Reuse::First, 8).expect("a free port");
-        let Ok(Address::Tcp(local)) = address(&first) else {
-            panic!("a TCP address")
-        };
+        let local = tcp_address(&first);
         let second = tcp(local, Reuse::Join, 8).expect("the first one shares");
         for listener in [&first, &second] {
             assert!(!is_shut_down(listener));

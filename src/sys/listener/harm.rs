@@ -172,6 +172,7 @@ mod tests {
 
     use super::*;
     use crate::sys::listener::tcp;
+    use crate::sys::listener::tests::tcp_address;
     use crate::sys::socket::is_closed;
 
     /// A worker has asked for the time of each packet: sent (2), and told by software (16).
@@ -179,9 +180,7 @@ mod tests {
     fn a_connection_does_not_look_closed_because_of_its_listener() {
         let any = "127.0.0.1:0".parse().expect("valid");
         let listener = tcp(any, Reuse::None, 8).expect("a free port");
-        let Ok(Address::Tcp(local)) = address(&listener) else {
-            panic!("a TCP address")
-        };
+        let local = tcp_address(&listener);
         let looks_closed = || {
             let mut client = TcpStream::connect(local).expect("it listens");
             let accepted = listener::accept(&listener).expect("no error");
@@ -222,9 +221,7 @@ mod tests {
             ("[::1]:0", Reuse::First),
         ] {
             let listener = tcp(any.parse().expect("valid"), reuse, 8).expect("a free port");
-            let Ok(Address::Tcp(local)) = address(&listener) else {
-                panic!("a TCP address")
-            };
+            let local = tcp_address(&listener);
             let reuse = match reuse {
                 Reuse::First => Reuse::Join,
                 other => other,

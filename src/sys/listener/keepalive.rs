@@ -58,8 +58,8 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::address::Address;
-    use crate::sys::listener::{Reuse, accept, address, tcp};
+    use crate::sys::listener::tests::tcp_address;
+    use crate::sys::listener::{Reuse, accept, tcp};
 
     const ANY: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
@@ -69,10 +69,7 @@ mod tests {
 
     /// A connection that the listener has accepted.
     fn accepted(listener: &OwnedFd) -> OwnedFd {
-        let Ok(Address::Tcp(local)) = address(listener) else {
-            panic!("a TCP address")
-        };
-        let _client = TcpStream::connect(local).expect("it listens");
+        let _client = TcpStream::connect(tcp_address(listener)).expect("it listens");
         accept(listener).expect("it listens").expect("one waits").0
     }
 
