@@ -9,10 +9,12 @@ use crate::http::registry::state::ConnState;
 use crate::http::{Body, BodyError};
 use crate::stats::WorkerStats;
 
-/// A host whose handler keeps each body, and a client that has sent the first request as a whole
-/// and the head of a second one, whose body is as long as [`HELLO`]. It has both responses.
-async fn two_kept(http: Http) -> (Host, Client, [Body; 2]) {
-    let kept = Rc::<RefCell<Vec<Body>>>::default();
+/// The bodies that a handler keeps.
+type Kept = Rc<RefCell<Vec<Body>>>;
+
+/// A host whose handler keeps the body of each POST, and a client.
+async fn keeping(http: Http) -> (Host, Client, Kept) {
+    let kept = Kept::default();
     let bodies = Rc::clone(&kept);
     let app = move |request: Request| {
         if request.method() == http::Method::POST {
@@ -21,7 +23,14 @@ async fn two_kept(http: Http) -> (Host, Client, [Body; 2]) {
         async { Ok(text("hello")) }
     };
     let host = Host::start(http, app).await;
-    let mut client = host.connect().await;
+    let client = host.connect().await;
+    (host, client, kept)
+}
+
+/// The client has sent the first request as a whole and the head of a second one, whose body is as
+/// long as [`HELLO`]. It has both responses.
+async fn two_kept(http: Http) -> (Host, Client, [Body; 2]) {
+    let (host, mut client, kept) = keeping(http).await;
     for (length, body) in [(1, "x"), (HELLO.len(), "")] {
         let head = format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
         client.send(head).await;
@@ -33,16 +42,21 @@ async fn two_kept(http: Http) -> (Host, Client, [Body; 2]) {
     (host, client, two)
 }
 
+/// Reads a body to its end, or drops it.
+async fn end(body: Body, is_read: bool) {
+    match is_read {
+        true => assert_eq!(body.collect().await.expect("a body").to_bytes(), "x"),
+        false => drop(body),
+    }
+}
+
 /// The second body looks like a request.
 #[test]
 fn the_end_of_an_earlier_body_is_not_the_end_of_the_next_one() {
     run(async {
         for is_read in [true, false] {
             let (host, mut client, [first, second]) = two_kept(options().max_warm(0)).await;
-            match is_read {
-                true => assert_eq!(first.collect().await.expect("a body").to_bytes(), "x"),
-                false => drop(first),
-            }
+            end(first, is_read).await;
             // Another connection makes this one rest, if it is idle.
             host.connect().await.hello().await;
             yield_now().await;
@@ -61,10 +75,7 @@ fn the_end_of_an_earlier_body_does_not_stop_the_timeout_of_the_next_one() {
             let (_host, _client, [first, second]) = two_kept(options().body_timeout(SHORT)).await;
             let second = spawn_local(second.collect());
             yield_now().await;
-            match is_read {
-                true => assert_eq!(first.collect().await.expect("a body").to_bytes(), "x"),
-                false => drop(first),
-            }
+            end(first, is_read).await;
             assert!(matches!(second.await, Ok(Err(BodyError::TimedOut))));
         }
     });
@@ -131,14 +142,7 @@ fn hyper_knows_that_a_body_was_dropped_before_the_state_says_so() {
 #[test]
 fn a_response_does_not_wait_until_the_body_of_its_request_is_read() {
     run(async {
-        let kept = Rc::<RefCell<Vec<Body>>>::default();
-        let bodies = Rc::clone(&kept);
-        let app = move |request: Request| {
-            bodies.borrow_mut().push(request.into_body());
-            async { Ok(text("hello")) }
-        };
-        let host = Host::start(options(), app).await;
-        let mut client = host.connect().await;
+        let (_host, mut client, _kept) = keeping(options()).await;
         let head = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\n";
         client.send([head, "he"].concat()).await;
         client.expect(HELLO_RESPONSE).await;

@@ -57,7 +57,7 @@ use tokio::time::timeout;
 
 use self::gate::{gated, gated_hello};
 use self::room::Room;
-use self::run::run;
+use self::run::{run, tick};
 use super::exchange::tower::tower_service;
 use super::server::Endpoint;
 use super::{

@@ -4,7 +4,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::yield_now;
 use tokio::time::timeout;
+
+use super::Host;
 
 /// Runs a test on the kind of runtime that workers have.
 pub(super) fn run(test: impl Future<Output = ()>) {
@@ -22,6 +25,19 @@ pub(super) fn run(test: impl Future<Output = ()>) {
             assert!(left > Duration::from_millis(100), "the test ends in time");
         }
     });
+}
+
+/// Lets the clock tick once.
+pub(super) async fn tick(host: &Host) {
+    host.server.registry.tick();
+    let_turn().await;
+}
+
+/// Lets the event loop turn, as often as what is ready may need.
+pub(super) async fn let_turn() {
+    for _ in 0..100 {
+        yield_now().await;
+    }
 }
 
 /// How long this thread has been ready to run while others had the CPU (the kernel's

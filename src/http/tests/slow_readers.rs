@@ -137,10 +137,7 @@ fn a_drain_waits_until_a_slow_client_has_taken_the_last_response() {
         gate.go.notify_one();
         // 15 s, longer than the header timeout.
         for _ in 0..60 {
-            host.server.registry.tick();
-            for _ in 0..10 {
-                yield_now().await;
-            }
+            tick(&host).await;
         }
         host.sockets.room.open();
         client.expect_last_hello().await;

@@ -14,6 +14,7 @@ mod uploads;
 use h2::client::{self, ResponseFuture, SendRequest};
 
 use super::gate::Gate;
+use super::run::let_turn;
 use super::*;
 use crate::stats::Count;
 
@@ -217,19 +218,6 @@ const TICKS: usize = 16;
 async fn pass_time(host: &Host) {
     for _ in 0..TICKS {
         tick(host).await;
-    }
-}
-
-/// Lets the clock tick once.
-async fn tick(host: &Host) {
-    host.server.registry.tick();
-    let_turn().await;
-}
-
-/// Lets the event loop turn, as often as what is ready may need.
-async fn let_turn() {
-    for _ in 0..100 {
-        yield_now().await;
     }
 }
 
