@@ -1,7 +1,7 @@
 //! What an app does before its worker exits.
 
 use std::future::pending;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -19,6 +19,19 @@ tests! {
     it_runs_after_an_app_that_failed,
     it_runs_in_each_worker_that_drains,
     a_worker_whose_work_at_the_exit_never_ends_exits_in_time,
+}
+
+/// Stops the server while a handler has the client's request. Returns what was told after that.
+fn stop_in_request(
+    server: TestServer,
+    told: &Receiver<&'static str>,
+) -> (Client, Vec<&'static str>) {
+    let mut client = Client::connect(server.address());
+    client.ask("/");
+    let mut told = std::iter::from_fn(|| told.recv_timeout(CEILING).ok());
+    assert_eq!(told.next(), Some("asked"));
+    server.stop().expect("it drains");
+    (client, told.collect())
 }
 
 fn it_runs_after_the_last_request_the_last_first() {
@@ -41,13 +54,8 @@ fn it_runs_after_the_last_request_the_last_first() {
             }
         }))
     });
-    let server = server.expect("it serves");
-    let mut client = Client::connect(server.address());
-    client.ask("/");
-    let mut told = std::iter::from_fn(|| told.recv_timeout(CEILING).ok());
-    assert_eq!(told.next(), Some("asked"));
-    server.stop().expect("it drains");
-    assert_eq!(told.collect::<Vec<_>>(), ["answered", "flushed", "closed"]);
+    let (mut client, told) = stop_in_request(server.expect("it serves"), &told);
+    assert_eq!(told, ["answered", "flushed", "closed"]);
     assert_eq!(client.response().status(), 200);
 }
 
@@ -77,13 +85,8 @@ fn it_runs_after_the_requests_that_a_drain_cuts() {
             }))
         })
     });
-    let server = server.expect("it serves");
-    let mut client = Client::connect(server.address());
-    client.ask("/");
-    let mut told = std::iter::from_fn(|| told.recv_timeout(CEILING).ok());
-    assert_eq!(told.next(), Some("asked"));
-    server.stop().expect("it drains");
-    assert_eq!(told.collect::<Vec<_>>(), ["cut", "exit"]);
+    let (_client, told) = stop_in_request(server.expect("it serves"), &told);
+    assert_eq!(told, ["cut", "exit"]);
 }
 
 fn it_does_not_run_in_a_server_that_is_stopped_now() {

@@ -130,13 +130,18 @@ fn changes_nothing(bad: &str, reason: &str) {
     }
 }
 
+/// A server with this file and an admin address.
+pub(crate) fn watched(file: &Path) -> Watched {
+    Watched::start_with(|admin| {
+        let mut command = binary();
+        command.arg("--config").arg(file).args(["--admin", admin]);
+        Server::spawn(command.args(["--announce-fd", "1"]))
+    })
+}
+
 fn a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it() {
     let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
-    let mut watched = Watched::start_with(|admin| {
-        let mut command = binary();
-        command.arg("--config").arg(&file).args(["--admin", admin]);
-        Server::spawn(command.args(["--announce-fd", "1"]))
-    });
+    let mut watched = watched(&file);
     let address = watched.server.address();
     until(|| watched.get("/readyz").body == "ready\n");
     let admin = watched.admin();

@@ -8,11 +8,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
 
-use crate::admin::{Watched, is_admin};
+use crate::admin::is_admin;
 use crate::client::get;
-use crate::config::file;
+use crate::config::{file, watched};
 use crate::init::{activated, copy, input};
-use crate::support::{BINARY, Server, binary, descendants, program, until, words};
+use crate::support::{BINARY, Server, descendants, program, until, words};
 use crate::upgrade::Installed;
 
 tests! {
@@ -76,11 +76,7 @@ fn an_upgrade_after_which_workers_would_be_root_is_abandoned() {
 /// The only worker is the canary, which the image before has started.
 fn an_admin_process_does_not_need_the_file_although_no_worker_has_started() {
     let (_dir, file) = file(&format!("{OPTIONS}respond = \"green\""));
-    let mut watched = Watched::start_with(|admin| {
-        let mut command = binary();
-        command.arg("--config").arg(&file).args(["--admin", admin]);
-        Server::spawn(command.args(["--announce-fd", "1"]))
-    });
+    let mut watched = watched(&file);
     watched.server.address();
     until(|| watched.get("/readyz").body == "ready\n");
     let of_old_image = watched.admin();
