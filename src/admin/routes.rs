@@ -284,7 +284,8 @@ fn command(uri: &Uri) -> Option<Result<Command, String>> {
 }
 
 fn resize(count: &str) -> Result<Command, String> {
-    let count = count.parse().ok();
+    // `+1` would be one slot, and not one slot more.
+    let count = count.parse().ok().filter(|_| !count.starts_with('+'));
     let count = count.filter(|it: &NonZeroU16| usize::from(it.get()) <= MAX_WORKERS);
     let why = || format!("a server has 1 to {MAX_WORKERS} slots");
     count.map(Command::Resize).ok_or_else(why)

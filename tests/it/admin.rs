@@ -197,6 +197,7 @@ fn a_wrong_argument_or_method_is_told() {
         ("/v1/workers/0", slots),
         ("/v1/workers/2000", slots),
         ("/v1/workers/many", slots),
+        ("/v1/workers/+1", slots),
         (
             "/v1/slots/first/recycle",
             "first is not the number of a slot\n",
