@@ -12,7 +12,7 @@ use http::StatusCode;
 
 use crate::http::conn::handover::{HandoverFuture, Shared};
 use crate::http::conn::lingering_close::{
-    CloseMode, HEAD_TOO_LARGE, LingeringClose, TARGET_TOO_LONG, TOO_SLOW,
+    CloseMode, HEAD_TOO_LARGE, LingeringClose, TARGET_TOO_LONG, too_slow,
 };
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::{Socket, Version};
@@ -414,7 +414,7 @@ impl<I: Socket> OpenConnection<I> {
         if is_between_requests || is_told {
             return Some(Some(LingeringClose::silent(stream)));
         }
-        stream.hold(TOO_SLOW);
+        stream.hold(too_slow(self.member.registry.http.date_header).as_bytes());
         if let Some(id) = self.refuse(StatusCode::REQUEST_TIMEOUT) {
             stream.amend(END, &[&id, END].concat());
         }

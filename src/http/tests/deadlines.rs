@@ -21,6 +21,20 @@ fn a_head_that_is_not_complete_in_time_gets_408() {
 }
 
 #[test]
+fn the_408_to_an_incomplete_head_has_a_date() {
+    run_each_kind(async || {
+        let host = Host::start(Http::new().header_timeout(SHORT), hello).await;
+        let mut client = host.connect().await;
+        client.send("GET / HTTP/1.1\r\nho").await;
+        let response = client.rest().await;
+        let (head, date) = response.split_once("date: ").expect("a date");
+        assert_eq!(format!("{head}\r\n"), TIMED_OUT);
+        let date = date.strip_suffix("\r\n\r\n").expect("it is last");
+        httpdate::parse_http_date(date).expect("a date");
+    });
+}
+
+#[test]
 fn the_header_timeout_of_the_second_head_begins_with_its_first_byte() {
     run_each_kind(async || {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
