@@ -136,8 +136,9 @@ pub enum Error {
 
 impl Error {
     /// The code that the program should exit with: 2 for a bad setting, 3 if no worker became
-    /// ready, 4 for the crash limit, 5 if an address cannot be bound, 1 for every other error. A
-    /// program whose `main` returns an [`Exit`](crate::Exit) exits with it.
+    /// ready or one exited with [`EXIT_MISCONFIGURED`], 4 for the crash limit, 5 if an address
+    /// cannot be bound, 1 for every other error. A program whose `main` returns an
+    /// [`Exit`](crate::Exit) exits with it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

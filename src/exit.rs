@@ -13,8 +13,9 @@ use crate::error::{BoxError, Error, chain};
 /// It is made of what [`serve`](crate::Prefork::serve) or [`run`](crate::Prefork::run) has
 /// returned. If that is an error, the program prints `Error: `, the error and its causes on one
 /// line of standard error, and exits with [`Error::exit_code`]: 2 for a bad setting, 3 if no worker
-/// became ready, 4 for the crash limit, 5 if an address cannot be bound, else 1. Without an error
-/// it prints nothing and exits with 0.
+/// became ready or one exited with [`EXIT_MISCONFIGURED`](crate::EXIT_MISCONFIGURED), 4 for the
+/// crash limit, 5 if an address cannot be bound, else 1. Without an error it prints nothing and
+/// exits with 0.
 ///
 /// ```no_run
 /// use prefork_server::{Exit, Prefork, Response, handler};

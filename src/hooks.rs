@@ -172,7 +172,7 @@ pub enum Notice {
         /// How its process ended.
         status: WorkerExit,
         /// How many connections were cut: those that were still open at the drain timeout, or when
-        /// a signal ended the process.
+        /// the process ended without a drain, by a signal or by exit(3).
         cut: u32,
     },
     /// A slot has no serving worker, and the worker of another slot now accepts from its listeners.

@@ -339,7 +339,7 @@ impl Http {
         self
     }
 
-    /// Whether a connection may carry more than one request.
+    /// Whether a connection may carry more than one request. In HTTP/2 it always may.
     ///
     /// Default: [`KeepAlive::Enabled`].
     pub fn keep_alive(mut self, keep_alive: KeepAlive) -> Self {
@@ -348,7 +348,7 @@ impl Http {
     }
 
     /// Value of the `Server` field in responses (RFC 9110 10.2.4) if the handler did not set it;
-    /// `None` for no such field.
+    /// `None` for no such field. Responses to bytes that are no request do not have it.
     ///
     /// ```
     /// use http::HeaderValue;
@@ -389,9 +389,8 @@ impl Http {
     /// 1 to 64 letters, digits and characters of `-_.:=+/`; for another request the server makes an
     /// id, and the handler finds it in that field. Each response has the id in `X-Request-Id` too,
     /// also a response of the server itself. The log of a failed request has it, and so has
-    /// [`Refused::request_id`](crate::Refused::request_id). Two kinds of response have no id: the
-    /// 431 to a head in HTTP/2 with too many bytes, and in HTTP/1 the response to bytes that are no
-    /// request, if they came together with a request before.
+    /// [`Refused::request_id`](crate::Refused::request_id). One response has no id: the 431 to a
+    /// head in HTTP/2 with too many bytes.
     ///
     /// ```
     /// use std::io::{Write, read_to_string};

@@ -13,8 +13,8 @@ impl Prefork {
     /// executed again would run its tests again. [`TestServer`](crate::TestServer) is shorter, and
     /// works inside a runtime; [`serve`](Self::serve) and [`run`](Self::run) panic there, because
     /// they make one. Its [`handle`](Self::handle) ends it. What needs a master has no effect: no
-    /// recycling, no hang detection, no other user, no pid file. The only notice is
-    /// [`Notice::Serving`](crate::Notice::Serving), and it goes only to hooks.
+    /// recycling, no hang detection, no other user, no pid file, no admin address. The only notice
+    /// is [`Notice::Serving`](crate::Notice::Serving), and it goes only to hooks.
     ///
     /// ```no_run
     /// use prefork_server::{Exit, Prefork, Response, handler};

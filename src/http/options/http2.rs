@@ -27,10 +27,10 @@ const UPLOAD_WINDOW_MAX: u32 = (u32::MAX >> 1) / 4;
 /// - 20 streams that are reset before the server has looked at them;
 /// - more CONTINUATION frames than a head of [`Http::max_header_size`] needs;
 /// - 1,024 frames that serve no request (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM,
-///   unknown ones, DATA without a byte, HEADERS that neither begin nor end a request, DATA at the
-///   end of a request that is over). Each request adds 16 to this limit, each write of a response's
-///   data 16, and each second 32. A stream that the server resets for an error of the client counts
-///   as 17 frames;
+///   unknown ones, DATA without a byte, HEADERS that neither begin nor end a request, DATA for a
+///   request that is over). SETTINGS count as 64 frames, and a stream that the server resets for an
+///   error of the client as 17. Each request adds 16 to this limit, each piece of a response 16,
+///   each 512 bytes of responses one, and each second 32;
 /// - 100 DATA frames without a byte that are not the last ones of their stream, since the
 ///   connection was last at rest;
 /// - some 2,000 DATA frames of fewer than 256 bytes that the handler does not read, also because
