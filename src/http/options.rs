@@ -389,8 +389,9 @@ impl Http {
     /// 1 to 64 letters, digits and characters of `-_.:=+/`; for another request the server makes an
     /// id, and the handler finds it in that field. Each response has the id in `X-Request-Id` too,
     /// also a response of the server itself. The log of a failed request has it, and so has
-    /// [`Refused::request_id`](crate::Refused::request_id). One response has no id: the 431 to a
-    /// head in HTTP/2 with too many bytes.
+    /// [`Refused::request_id`](crate::Refused::request_id). Two responses have no id: the 431 to a
+    /// head in HTTP/2 with too many bytes, and the 400 to a client that speaks HTTP to an address
+    /// with TLS.
     ///
     /// ```
     /// use std::io::{Write, read_to_string};

@@ -54,8 +54,8 @@ pub struct Totals {
     /// TLS handshakes that resumed a session.
     pub tls_resumed: u64,
     /// TLS handshakes that failed because of what the client sent, for example HTTP without TLS. A
-    /// handshake that takes too long counts as a timeout, and one in which the client sends nothing
-    /// does not count.
+    /// handshake that takes too long counts as a timeout. A client that leaves before its first
+    /// byte does not count.
     pub tls_handshake_failures: u64,
     /// Half of the requests took at most this long, from the end of the head to the end of the
     /// response. It is right within 7 %; under load one request in sixteen is timed.
