@@ -87,7 +87,7 @@ pub(super) async fn respond(view: Rc<RefCell<View>>, head: Parts) -> Result<Repl
         }
         (&(Method::GET | Method::HEAD), _) if is_read => {
             match path.strip_prefix(OPERATIONS).map(str::parse) {
-                Some(Ok(number)) => operation(&view, number, wait(&head.uri), None).await,
+                Some(Ok(number)) => look_up(&view, number, &head.uri).await,
                 Some(Err(_)) => no_such_path(),
                 None => {
                     if path == "/metrics" {
@@ -100,9 +100,7 @@ pub(super) async fn respond(view: Rc<RefCell<View>>, head: Parts) -> Result<Repl
         (&Method::POST, Some(Ok(command))) if takes_commands => {
             give(&view, command, wait(&head.uri)).await
         }
-        (&Method::POST, Some(Err(why))) if takes_commands => {
-            text(StatusCode::BAD_REQUEST, why + "\n")
-        }
+        (&Method::POST, Some(Err(why))) if takes_commands => bad_request(why),
         _ if is_read => not_allowed("GET, HEAD", "GET and HEAD are allowed\n"),
         (_, Some(_)) if takes_commands => not_allowed("POST", "POST is allowed\n"),
         (_, Some(_)) => not_allowed("", "commands are given by POST on a Unix address\n"),
@@ -121,6 +119,10 @@ fn is_misled(view: &View, head: &Parts) -> bool {
 fn is_read(path: &str) -> bool {
     let mut read = PATHS.lines().take_while(|line| !line.is_empty());
     path.starts_with(OPERATIONS) || read.any(|line| line == path)
+}
+
+fn bad_request(why: String) -> Reply {
+    text(StatusCode::BAD_REQUEST, why + "\n")
 }
 
 fn not_allowed(allow: &'static str, why: &'static str) -> Reply {
@@ -317,6 +319,13 @@ async fn give(view: &RefCell<View>, command: Command, wait: Duration) -> Reply {
     match begun {
         Ok(number) => operation(view, number, wait, note).await,
         Err(why) => text(StatusCode::CONFLICT, why + "\n"),
+    }
+}
+
+async fn look_up(view: &RefCell<View>, number: u64, uri: &Uri) -> Reply {
+    match parameters(uri).find(|it| seconds(it).is_none()) {
+        Some(wrong) => bad_request(format!("wrong parameter {wrong}: there is wait=SECONDS")),
+        None => operation(view, number, wait(uri), None).await,
     }
 }
 

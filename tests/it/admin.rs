@@ -209,6 +209,8 @@ fn a_wrong_argument_or_method_is_told() {
         assert_eq!(response.status(), 400, "{response:?}");
         assert!(response.body.starts_with(why), "{response:?}");
     }
+    let response = ask(&watched.socket, "GET", "/v1/operations/1?wait=1m");
+    assert_eq!(response.status(), 400, "{response:?}");
     let (of_read, of_command) = (Some("GET, HEAD"), Some("POST"));
     for (method, path, on_unix, on_port) in [
         ("POST", "/status", of_read, of_read),
