@@ -348,7 +348,8 @@ impl Http {
     }
 
     /// Value of the `Server` field in responses (RFC 9110 10.2.4) if the handler did not set it;
-    /// `None` for no such field. Responses to bytes that are no request do not have it.
+    /// `None` for no such field. Responses to bytes that are no request do not have it, nor has the
+    /// 431 to a head in HTTP/2 with too many bytes.
     ///
     /// ```
     /// use http::HeaderValue;
@@ -423,7 +424,7 @@ impl Http {
         self
     }
 
-    /// Whether responses carry `Date`.
+    /// Whether responses carry `Date`. The 431 to a head in HTTP/2 with too many bytes never does.
     ///
     /// Default: [`DateHeader::Sent`].
     pub fn date_header(mut self, date_header: DateHeader) -> Self {
