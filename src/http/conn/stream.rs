@@ -10,10 +10,10 @@
 //! client ends its request with one line break too many.
 //!
 //! Here written bytes are held back only if hyper's last read returned bytes, because hyper's
-//! buffer may then hold more requests. Held bytes are sent with the first write or flush after a
-//! read that returned nothing, with a flush that follows no write, or when they are more than 16
-//! KiB. If hyper makes none of these calls, the connection's task polls hyper again before it
-//! sleeps, by [`ConnState::holds_back`].
+//! buffer may then hold more requests, and if no write is blocked. Held bytes are sent with the
+//! first write or flush after a read that returned nothing, with a flush that follows no write, or
+//! when they are more than 16 KiB. If hyper makes none of these calls, the connection's task polls
+//! hyper again before it sleeps, by [`ConnState::holds_back`].
 //!
 //! Long frames of HTTP/2 are gathered too, until h2 has no other, or as many as a segment has.
 //!
@@ -216,7 +216,9 @@ impl<I: ?Sized> Stream<I> {
         let is_wanted = self.last_read == LastRead::Bytes
             || self.last_call == LastCall::Frame
             || self.gathers == Gathers::All;
-        is_wanted && self.state().may_hold()
+        // While a write is blocked, each call tries to send. Else hyper could stop with held bytes
+        // and without a waker, and the connection's task would not know that no write is pending.
+        is_wanted && self.state().may_hold() && self.state().write_blocked_since().is_none()
     }
 
     #[cfg(feature = "http2")]

@@ -140,3 +140,22 @@ fn responses_before_an_http2_preface_are_sent() {
         client.expect_end().await;
     });
 }
+
+/// Bytes and room come at the same time, as on a new connection whose first write waits until the
+/// runtime has looked at the socket.
+#[test]
+fn a_request_that_comes_as_a_blocked_write_goes_on_does_not_stop_the_responses() {
+    run_each_kind(async || {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        let by_hyper = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: x\r\n\r\n";
+        host.sockets.room.limit(0);
+        client.send(by_hyper).await;
+        until(|| host.sockets.sends.load(Relaxed) > 0).await;
+        client.send(by_hyper).await;
+        // The runtime looks at the sockets, and then this test goes on before the connection.
+        yield_now().await;
+        host.sockets.room.open();
+        client.expect(&HELLO_RESPONSE.repeat(2)).await;
+    });
+}
