@@ -28,7 +28,7 @@ pub(crate) fn check(headers: &HeaderMap, body: Option<u64>) -> Result<(), WrongL
 }
 
 /// Digits and nothing else (RFC 9110 8.6); `u64` takes a sign too.
-fn parse(value: &HeaderValue) -> Option<u64> {
+pub(crate) fn parse(value: &HeaderValue) -> Option<u64> {
     let digits = value.to_str().ok()?;
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| is_number)

@@ -207,8 +207,8 @@ impl Exchange {
         if head.headers.contains_key(TRANSFER_ENCODING) {
             head.headers.remove(CONTENT_LENGTH);
         }
-        let is_head = self.line.method == Method::HEAD;
-        let has_content = !is_head && head.status != StatusCode::NOT_MODIFIED;
+        let is_unchanged = head.status == StatusCode::NOT_MODIFIED;
+        let has_content = self.line.method != Method::HEAD && !is_unchanged;
         let length = body
             .as_ref()
             .map_or(Some(0), |body| body.size_hint().exact());
@@ -226,8 +226,9 @@ impl Exchange {
         if has_content || (length.is_none() && self.version < Version::HTTP_2) {
             return Ok(body);
         }
-        // An empty body may stand for one that was left out.
-        if let (true, Some(length @ 1..)) = (is_head, length) {
+        // An empty body may stand for one that was left out. That of a 304 is not what a response
+        // with 200 would have.
+        if let (false, Some(length @ 1..)) = (is_unchanged, length) {
             let length = || HeaderValue::from(length);
             head.headers.entry(CONTENT_LENGTH).or_insert_with(length);
         }

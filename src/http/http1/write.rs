@@ -8,6 +8,7 @@ use http::{Method, StatusCode, Version};
 use http_body::Body;
 use hyper::ext::ReasonPhrase;
 
+use crate::http::exchange::length;
 use crate::http::http1::date::Line;
 use crate::pool::Buffer;
 
@@ -77,8 +78,11 @@ pub(crate) fn write_head(
         match *name {
             CONNECTION if !has_close && value == "close" => has_close = true,
             CONTENT_LENGTH if may_have_length => {
-                let is_same = || itoa::Buffer::new().format(length).as_bytes() == value;
-                if length > 0 && !is_same() {
+                let fits = match length {
+                    0 => length::parse(value).is_some(),
+                    length => itoa::Buffer::new().format(length).as_bytes() == value,
+                };
+                if !fits {
                     return None;
                 }
                 may_have_length = false;

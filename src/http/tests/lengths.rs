@@ -15,6 +15,7 @@ use crate::stats::Count;
 /// | `/whole` | of a known length |
 /// | `/pieces` | of an unknown length, in two pieces |
 /// | `/unchanged` | as `/pieces`, and the status is 304 |
+/// | `/cached` | as `/whole`, and the status is 304 |
 /// | `/nothing` | as `/whole`, and the status is 204 |
 /// | `/coded` | as `/whole`, and the head names a transfer coding |
 /// | `/lies` | says that its length is 20 |
@@ -23,7 +24,7 @@ pub(super) async fn app(request: Request) -> HandlerResult {
     let mut parts = request.uri().path()[1..].split('/');
     let (kind, length) = (parts.next(), parts.next());
     let mut response = match kind {
-        Some("whole" | "nothing" | "coded") => text("hello"),
+        Some("whole" | "cached" | "nothing" | "coded") => text("hello"),
         Some("pieces" | "unchanged") => {
             let pieces = ["hel", "lo"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
             Response::new(StreamBody::new(stream::iter(pieces)).boxed_unsync())
@@ -32,7 +33,7 @@ pub(super) async fn app(request: Request) -> HandlerResult {
         _ => text(""),
     };
     match kind {
-        Some("unchanged") => *response.status_mut() = http::StatusCode::NOT_MODIFIED,
+        Some("unchanged" | "cached") => *response.status_mut() = http::StatusCode::NOT_MODIFIED,
         Some("nothing") => *response.status_mut() = http::StatusCode::NO_CONTENT,
         Some("coded") => {
             let coding = "chunked".parse().expect("a value");
@@ -146,6 +147,37 @@ fn a_response_to_head_may_name_the_length_of_another() {
                 .await;
         }
         assert_eq!(host.server.count(Count::BrokenResponses), 0);
+    });
+}
+
+#[test]
+fn a_length_that_is_no_number_is_not_sent_in_a_response_to_head() {
+    run_each_kind(async || {
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        for path in ["/empty/x", "/empty/+5", "/whole/x"] {
+            for request in requests(path) {
+                client.send(request.replace("GET", "HEAD")).await;
+                client
+                    .expect("HTTP/1.1 500 Internal Server Error\r\n\r\n")
+                    .await;
+            }
+        }
+    });
+}
+
+/// The body may be a text for people, and not what a response with 200 would have.
+#[test]
+fn a_304_does_not_name_the_length_of_its_body() {
+    run_each_kind(async || {
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        for request in requests("/cached") {
+            for method in ["GET", "HEAD"] {
+                client.send(request.replace("GET", method)).await;
+                client.expect("HTTP/1.1 304 Not Modified\r\n\r\n").await;
+            }
+        }
     });
 }
 
