@@ -2,12 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
 use crate::sys::file_status;
@@ -21,7 +21,7 @@ const LOCK_ATTEMPTS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct PathLock {
     path: PathBuf,
-    _file: Flock<File>,
+    _file: File,
 }
 
 impl PathLock {
@@ -38,12 +38,12 @@ impl PathLock {
                 .mode(0o600)
                 .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
                 .open(&path)?;
-            let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(file) => file,
-                Err((_, Errno::EWOULDBLOCK)) => break,
-                Err((_, error)) => return Err(error.into()),
-            };
-            if is_at(&*file, &path)? {
+            match lock(&file) {
+                Ok(()) => {}
+                Err(Errno::EWOULDBLOCK) => break,
+                Err(error) => return Err(error.into()),
+            }
+            if is_at(&file, &path)? {
                 return Ok(Self { path, _file: file });
             }
         }
@@ -59,6 +59,14 @@ impl Drop for PathLock {
         // Removes the file before the lock is released. If this fails, the next lock uses the file.
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Locks the file until it is closed; does not wait. It is not unlocked before, because the file
+/// system may fail to do that, as one in a network can: for nix's `Flock` that is a panic.
+fn lock(file: &File) -> nix::Result<()> {
+    // SAFETY: flock(2) takes two integers.
+    let result = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    Errno::result(result).map(drop)
 }
 
 /// Whether `file` is still the file at `path`.
@@ -131,7 +139,6 @@ impl<'a> Lease<'a> {
     }
 
     fn fcntl(&self, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
-        use std::os::fd::AsRawFd;
         // SAFETY: these commands take an integer, and the descriptor is open.
         let result = unsafe { libc::fcntl(self.0.as_raw_fd(), command, argument) };
         Ok(Errno::result(result)?)

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nix::errno::Errno;
-use nix::libc::{SYS_prctl, SYS_prlimit64, SYS_waitid};
+use nix::libc::{LOCK_UN, SYS_flock, SYS_prctl, SYS_prlimit64, SYS_waitid};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{Error, Limit, Role, role, service_fn};
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::admin::ask;
 use crate::apps;
 use crate::client::get;
-use crate::confined::{as_pid_1, refusing, unshare};
+use crate::confined::{as_pid_1, refusing, refusing_if, unshare};
 use crate::support::{
     BINARY, Server, app_after, app_command, binary, can_change_user, open_files, output, proc_file,
     program, refused, status_field, until,
@@ -33,6 +33,7 @@ tests! {
     a_proc_that_is_not_mounted_is_named,
     a_call_that_a_filter_refuses_is_named,
     a_limit_on_descriptors_that_cannot_be_raised_ends_no_server,
+    a_lock_that_cannot_be_released_ends_no_server,
     a_group_that_a_socket_file_cannot_have_is_named,
     the_proc_of_another_namespace_is_not_believed,
     notices_go_to_any_descriptor_that_the_master_has,
@@ -238,6 +239,21 @@ fn a_limit_on_descriptors_that_cannot_be_raised_ends_no_server() {
     assert_eq!(get(server.address(), "/").body, "hi");
     let log = server.stop().log;
     assert!(log.contains("the limit on descriptors stays"), "{log}");
+}
+
+/// As on a network file system that does not respond.
+fn a_lock_that_cannot_be_released_ends_no_server() {
+    let Some(mut command) = refusing_if(SYS_flock, LOCK_UN, Errno::EIO) else {
+        return;
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = format!("unix:{}", dir.path().join("s").display());
+    command.args([BINARY, "--listen", &socket, "--announce-fd", "1"]);
+    let mut server = Server::spawn(&mut command);
+    server.wait("serving");
+    server.stop();
+    let left = fs::read_dir(dir.path()).expect("a directory");
+    assert_eq!(left.count(), 0, "no socket and no lock");
 }
 
 /// Needs root.
