@@ -276,6 +276,8 @@ fn a_group_that_a_socket_file_cannot_have_is_named() {
         last.ends_with("lacks CAP_CHOWN (capabilities(7))"),
         "{said}"
     );
+    let left = fs::read_dir(dir.path()).expect("a directory");
+    assert_eq!(left.count(), 0, "no socket and no lock");
 }
 
 /// The server is in a process namespace of its own and sees the `/proc` of this one, in which its

@@ -41,9 +41,11 @@ pub(crate) fn listen(path: &Path, backlog: u32, access: Access) -> io::Result<(O
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     // Before listen(2), so that no client can connect by the permissions of the umask.
-    let file = access.apply(path)?;
-    fds::refuse_filters(&socket);
-    listener::listen(&socket, backlog)?;
+    let listening = access.apply(path).and_then(|file| {
+        fds::refuse_filters(&socket);
+        listener::listen(&socket, backlog).map(|()| file)
+    });
+    let file = listening.inspect_err(|_| drop(std::fs::remove_file(path)))?;
     let path = path.to_owned();
     Ok((socket.into(), UnixFile { path, file }))
 }
