@@ -302,6 +302,7 @@ pub(in crate::master) fn spawn_error(
             let why = format!("the kernel does not allow the master to become {credentials}");
             Error::system("setuid(2)", io::Error::new(error.kind(), why))
         }
+        (Some(Errno::ENOMEM), _) => Error::system("fork(2) or execve(2)", error),
         // A filter (seccomp(2)) may refuse what a new process does first.
         (Some(Errno::EPERM), None) => Error::system("prctl(2), setsid(2) or execve(2)", error),
         _ => Error::system("execve(2)", error),
@@ -336,6 +337,10 @@ mod tests {
                 Errno::EAGAIN,
                 "fork(2) failed: Resource temporarily unavailable (os error 11): a limit on \
                  processes is reached (ulimit -u, LimitNPROC=, ",
+            ),
+            (
+                Errno::ENOMEM,
+                "fork(2) or execve(2) failed: Cannot allocate memory",
             ),
             (
                 Errno::EMFILE,
