@@ -395,7 +395,10 @@ fn outcome(ended: std::thread::Result<io::Result<(End, Started)>>) -> (ToMaster,
         }
         Ok(Ok((End::Failed(error), Started::No))) => (chain(&*error), EXIT_NOT_READY),
         Ok(Ok((End::Failed(error), Started::Yes))) => (chain(&*error), EXIT_FAILED),
-        Ok(Err(error)) => (with_limit(error).to_string(), EXIT_NOT_READY),
+        Ok(Err(error)) => {
+            let error = with_limit(error);
+            (format!("it could not be set up: {error}"), EXIT_NOT_READY)
+        }
         Err(panic) => (format!("it panicked: {}", said_by(&*panic)), EXIT_PANICKED),
     };
     (ToMaster::Failed(why), code)

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nix::errno::Errno;
-use nix::libc::{LOCK_UN, SYS_flock, SYS_prctl, SYS_prlimit64, SYS_waitid};
+use nix::libc::{LOCK_UN, SYS_epoll_create1, SYS_flock, SYS_prctl, SYS_prlimit64, SYS_waitid};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{Error, Limit, Role, role, service_fn};
@@ -219,6 +219,7 @@ fn a_call_that_a_filter_refuses_is_named() {
     for (call, code, told) in [
         (SYS_waitid, 1, "waitid(2) failed"),
         (SYS_prctl, 3, "prctl(2), setsid(2) or execve(2) failed"),
+        (SYS_epoll_create1, 3, ": it could not be set up: "),
     ] {
         let Some(mut command) = refusing(call, Errno::EPERM) else {
             return;
