@@ -38,8 +38,9 @@ static FORWARDED: AtomicU64 = AtomicU64::new(0);
 
 /// The master's signals, blocked until this is dropped.
 ///
-/// Meanwhile `SIGXFSZ` is ignored, in workers too: a write beyond the limit on the length of files
-/// (`ulimit -f`) fails as one to a full disk does, and ends no process.
+/// `SIGXFSZ` is ignored from then on, in workers too: a write beyond the limit on the length of
+/// files (`ulimit -f`) fails as one to a full disk does, and ends no process. It stays ignored,
+/// because the log may get its last lines, and the error, when the server has ended.
 ///
 /// A signal mask belongs to a thread. The program may have other threads, which do not block the
 /// signals. There a signal would have its default effect: end the master, or nothing for `SIGCHLD`.
@@ -124,8 +125,9 @@ impl Signals {
         let flags = SaFlags::SA_RESTART | SaFlags::SA_NOCLDSTOP | SaFlags::SA_SIGINFO;
         let action = SigAction::new(handler, flags, SigSet::empty());
         let ignored = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-        let actions = MASTER.map(|signal| (signal, action));
-        for (signal, action) in actions.into_iter().chain([(Signal::SIGXFSZ, ignored)]) {
+        // SAFETY: a signal that is ignored runs no code.
+        unsafe { sigaction(Signal::SIGXFSZ, &ignored) }?;
+        for signal in MASTER {
             // SAFETY: `forward` stores a number and makes one system call on numbers, which is
             // async-signal-safe.
             let before = unsafe { sigaction(signal, &action) }?;

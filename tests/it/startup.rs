@@ -160,16 +160,22 @@ fn a_server_that_serves_has_a_descriptor_for_a_connection() {
 
 /// As root the first line says that the workers run as root.
 fn a_log_that_is_as_long_as_a_file_may_be_ends_no_server() {
-    let mut log = tempfile::tempfile().expect("a file");
-    log.set_len(9 << 20).expect("a hole");
-    log.seek(SeekFrom::End(0)).expect("a file");
-    let mut command = program("prlimit");
-    command
-        .args(["--fsize=8388608", BINARY, "--listen", "127.0.0.1:0"])
-        .args(["--announce-fd", "1", "--workers", "2"]);
-    let mut server = Server::spawn_with_log(&mut command, log);
+    let begin = |arguments: &[&str]| {
+        let mut log = tempfile::tempfile().expect("a file");
+        log.set_len(9 << 20).expect("a hole");
+        log.seek(SeekFrom::End(0)).expect("a file");
+        let mut command = program("prlimit");
+        command
+            .args(["--fsize=8388608", BINARY, "--listen", "127.0.0.1:0"])
+            .args(["--announce-fd", "1", "--workers", "2"])
+            .args(arguments);
+        Server::spawn_with_log(&mut command, log)
+    };
+    let mut server = begin(&[]);
     server.address();
     server.stop();
+    let never_ready = begin(&["--access-log", "/no/such/directory/log"]);
+    assert_eq!(never_ready.end().code, Some(3));
 }
 
 pub(crate) fn app(name: &str) -> Result<(), Error> {
