@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::sendfile::sendfile64;
@@ -74,7 +75,8 @@ pub(crate) const PORTION: usize = 60 * 1024;
 
 /// sendfile(2): sends at most `length` bytes of the file, and at most [`PORTION`], from
 /// the position `at` on. Waits for the disk if the kernel does not have them in memory. Returns how
-/// many were sent; zero is the end of the file. The process must ignore `SIGPIPE`.
+/// many were sent; zero is the end of the file. An error of the kind `InvalidData` is the file's.
+/// The process must ignore `SIGPIPE`.
 pub(crate) fn send_file(
     socket: impl AsFd,
     file: &File,
@@ -83,7 +85,11 @@ pub(crate) fn send_file(
 ) -> io::Result<usize> {
     let mut at = at.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     let length = length.min(PORTION);
-    Ok(sendfile64(socket, file, Some(&mut at), length)?)
+    sendfile64(&socket, file, Some(&mut at), length).map_err(|error| match error {
+        Errno::EAGAIN | Errno::EINTR => error.into(),
+        _ if is_closed(&socket) => error.into(),
+        _ => io::Error::new(io::ErrorKind::InvalidData, io::Error::from(error)),
+    })
 }
 
 #[inline]
@@ -117,6 +123,20 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn an_error_of_a_file_is_told_from_one_of_the_socket() {
+        let mut readable = tempfile::NamedTempFile::new().expect("a file");
+        readable.write_all(b"tea").expect("there is space");
+        let unreadable = File::options().write(true).open(readable.path());
+        let unreadable = unreadable.expect("it is ours");
+        let (ours, theirs) = UnixStream::pair().expect("two sockets");
+        let kind = |file| send_file(&ours, file, 0, 3).map_err(|error| error.kind());
+        assert_eq!(kind(&unreadable), Err(io::ErrorKind::InvalidData));
+        assert_eq!(kind(readable.as_file()), Ok(3));
+        drop(theirs);
+        assert_eq!(kind(readable.as_file()), Err(io::ErrorKind::BrokenPipe));
+    }
 
     #[test]
     fn bytes_are_unacknowledged_while_the_peer_has_no_room() {

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use nix::errno::Errno;
-use nix::libc::{SYS_openat2, SYS_preadv2};
+use nix::libc::{SYS_openat2, SYS_preadv2, SYS_sendfile};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -29,6 +29,7 @@ tests! {
     a_file_that_is_cut_in_its_place_is_sent_as_it_was_read,
     a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker,
     a_file_that_becomes_shorter_ends_the_connection_with_sendfile,
+    a_file_that_sendfile_cannot_read_is_told,
     a_file_that_is_overwritten_ends_the_connection_with_sendfile,
     a_file_that_grows_is_sent_with_sendfile_as_it_was_announced,
     a_filter_that_does_not_know_how_files_are_read_hides_no_file,
@@ -145,6 +146,27 @@ fn cut_while_it_is_sent(options: &str) {
     assert_eq!(server.workers(), before);
     let log = server.stop().log;
     let said = "response broken off: its body failed error=the file was changed while it was sent";
+    assert!(log.contains(said), "{log}");
+}
+
+/// As on a disk that fails. On a machine with 32 bits the call has another number.
+fn a_file_that_sendfile_cannot_read_is_told() {
+    if cfg!(target_pointer_width = "32") {
+        return;
+    }
+    let Some(mut command) = refusing(SYS_sendfile, Errno::EIO) else {
+        return;
+    };
+    let dir = directory(1, LARGE);
+    command.args([BINARY, "--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+    let mut server = Server::spawn(command.arg("--sendfile").arg(dir.path()));
+    let address = server.address();
+    let received = slow(address, "/0").try_response();
+    let received = received.expect_err("no byte of the file comes");
+    assert_ne!(received.kind(), io::ErrorKind::WouldBlock, "it ends");
+    assert_eq!(get(address, "/small").body, "small");
+    let log = server.stop().log;
+    let said = "response broken off: its body failed error=Input/output error (os error 5)";
     assert!(log.contains(said), "{log}");
 }
 

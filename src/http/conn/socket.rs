@@ -96,7 +96,8 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     }
 
     /// Sends at most `length` bytes of the file, from the position `at` on. It uses nothing of the
-    /// task's budget. Zero: the file ends before. Called only if [`Socket::sends_files`].
+    /// task's budget. Zero: the file ends before. An error of the kind `InvalidData` is the file's.
+    /// Called only if [`Socket::sends_files`].
     fn poll_send_file(
         &mut self,
         _cx: &mut Context<'_>,

@@ -155,10 +155,13 @@ fn poll_piece<I: Socket, D: Buf + 'static>(
             Some(part) => {
                 let (file, at) = part.place();
                 let sent = ready!(stream.poll_send_file(cx, file, at, length));
-                if matches!(sent, Ok(0)) {
-                    return Poll::Ready(Err(Failed::Body(FILE_CHANGED.into())));
+                match sent {
+                    Ok(0) => return Poll::Ready(Err(Failed::Body(FILE_CHANGED.into()))),
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        return Poll::Ready(Err(Failed::Body(error.into())));
+                    }
+                    sent => sent,
                 }
-                sent
             }
             None => {
                 let chunk = piece.chunk();
