@@ -2,7 +2,7 @@
 
 #[cfg(feature = "axum")]
 mod axum;
-mod failures;
+pub(super) mod failures;
 mod limits;
 #[cfg(test)]
 mod tests;

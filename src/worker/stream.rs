@@ -20,6 +20,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::http::Closed;
 use crate::sys::socket;
+use crate::worker::incoming::failures::AcceptFailures;
 
 /// The most bytes that the first read returns. Most requests are smaller.
 const FIRST_READ_MAX: usize = 2048;
@@ -28,6 +29,9 @@ thread_local! {
     /// The buffer of first reads. It is set to zero once per thread, not for each connection.
     static FIRST_READ: RefCell<[u8; FIRST_READ_MAX]> =
         const { RefCell::new([0; FIRST_READ_MAX]) };
+
+    /// The connections that are [`Stream::Lost`].
+    static LOST: RefCell<AcceptFailures> = RefCell::default();
 }
 
 /// The socket of a connection.
@@ -277,7 +281,8 @@ impl Stream {
         if let Self::New(_) = self
             && let Self::New(New { socket, .. }) = mem::replace(self, Self::Lost)
         {
-            *self = Self::Tcp(TcpStream::from_std(socket)?);
+            let registered = TcpStream::from_std(socket);
+            *self = Self::Tcp(registered.inspect_err(tell_lost)?);
         }
         match self {
             Self::Tcp(stream) => Ok(Registered::Tcp(stream)),
@@ -324,6 +329,10 @@ impl New {
 fn is_temporary(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted)
+}
+
+fn tell_lost(error: &io::Error) {
+    LOST.with_borrow_mut(|lost| lost.warn_of_lost(error));
 }
 
 fn lost() -> io::Error {

@@ -1,4 +1,4 @@
-//! How often the log says that connections cannot be accepted.
+//! How often the log says that connections cannot be accepted, or are lost.
 
 use std::io;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::worker::incoming::PAUSE;
 /// The shortest time between two lines. What fails once often fails again after each pause.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Failures to accept.
+/// Failures to accept, or to wait for what was accepted.
 #[derive(Debug, Default)]
-pub(super) struct AcceptFailures {
+pub(in crate::worker) struct AcceptFailures {
     /// Since the last line of the log.
     count: u64,
     logged: Option<Instant>,
@@ -25,8 +25,19 @@ impl AcceptFailures {
         }
     }
 
+    /// The runtime could not register a socket, and closed it.
+    pub(in crate::worker) fn warn_of_lost(&mut self, error: &io::Error) {
+        if let Some(failures) = self.note(Instant::now()) {
+            tracing::warn!(
+                %error, failures,
+                "connections are lost, because the kernel does not watch them (epoll_ctl(2); their \
+                 number has a limit, fs.epoll.max_user_watches)"
+            );
+        }
+    }
+
     /// Counts a failure. Returns the number since the last line if there is to be another line.
-    fn note(&mut self, now: Instant) -> Option<u64> {
+    pub(in crate::worker) fn note(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         let is_due = self.logged.is_none_or(|logged| now >= logged + INTERVAL);
         is_due.then(|| {

@@ -1,5 +1,6 @@
 use std::future::poll_fn;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
@@ -42,6 +43,18 @@ fn a_request_and_its_response_need_no_runtime() {
     let mut response = String::new();
     client.read_to_string(&mut response).expect("it ends");
     assert_eq!(response, "response");
+}
+
+/// epoll_ctl(2) refuses files.
+#[tokio::test]
+async fn a_socket_that_the_kernel_does_not_watch_is_lost_and_told() {
+    let file = net::TcpStream::from(OwnedFd::from(tempfile::tempfile().expect("a file")));
+    file.set_nonblocking(true).expect("it is open");
+    let mut stream = Stream::new(file);
+    assert!(stream.registered().is_err());
+    assert!(matches!(stream, Stream::Lost));
+    let told = LOST.with_borrow_mut(|lost| lost.note(tokio::time::Instant::now()));
+    assert_eq!(told, None, "there was a line just before");
 }
 
 #[tokio::test]
