@@ -3,9 +3,8 @@ asks by four streams at a time and looks at the status of each response."""
 
 import re
 import subprocess
-import tempfile
-from pathlib import Path
 
+import https
 import operations
 from machine import until
 from service import PORT
@@ -54,15 +53,9 @@ def case(service, name, deed, scheme, *options):
 
 
 def certificate(service):
-    with tempfile.TemporaryDirectory() as folder:
-        names = ["key.pem", "cert.pem"]
-        key, cert = (Path(folder) / name for name in names)
-        make = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt"]
-        make += ["ec_paramgen_curve:P-256", "-subj", "/CN=test", "-keyout", key, "-out", cert]
-        subprocess.run(make, check=True, stderr=subprocess.DEVNULL)
-        for path in key, cert:
-            service.write(f"/etc/prefork-server/{path.name}", path.read_text())
-            service.machine.run("chown", "prefork", f"/etc/prefork-server/{path.name}")
+    for name, text in zip(("key.pem", "cert.pem"), https.key_pair("test"), strict=True):
+        service.write(f"/etc/prefork-server/{name}", text)
+        service.machine.run("chown", "prefork", f"/etc/prefork-server/{name}")
 
 
 def all_of(service, upgrade_package):

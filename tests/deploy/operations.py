@@ -1,11 +1,13 @@
 """What operators do to the service."""
 
+import contextlib
 import shutil
 
 from machine import until
 from service import PORT, UNIT
 
 BINARY = "/usr/bin/prefork-server"
+SOCKET = "prefork-server.socket"
 RELOAD = f"{BINARY} reload --wait --admin unix:${{RUNTIME_DIRECTORY}}/${{MAINPID}}.sock"
 TEMPLATE = ["-e", "s|prefork-server.toml|prefork-server/%i.toml|"]
 TEMPLATE += ["-e", "s|Directory=prefork-server|&-%i|"]
@@ -149,27 +151,34 @@ def instances(service):
     run("systemctl", "daemon-reload")
 
 
-def sockets(service):
+@contextlib.contextmanager
+def socket_unit(service, drop_in):
     """systemd has the listeners, and starts the service for the first connection."""
-    unit, path = "prefork-server.socket", "/run/prefork-server-test.sock"
-    service.machine.run("systemctl", "stop", UNIT)
-    source = service.machine.path(f"/usr/share/doc/prefork-server/examples/{unit}")
-    service.write(f"/run/systemd/system/{unit}", source.read_text())
-    more = f"[Socket]\nListenStream={path}\nSocketUser=prefork\nSocketMode=0660\n"
-    service.write(f"/run/systemd/system/{unit}.d/test.conf", more)
+    files = [f"/run/systemd/system/{SOCKET}", f"/run/systemd/system/{SOCKET}.d/test.conf"]
+    source = service.machine.path(f"/usr/share/doc/prefork-server/examples/{SOCKET}")
+    for file, text in zip(files, (source.read_text(), drop_in), strict=True):
+        service.write(file, text)
     service.machine.run("systemctl", "daemon-reload")
-    service.machine.run("systemctl", "start", unit)
+    service.machine.run("systemctl", "stop", UNIT)
+    service.machine.run("systemctl", "start", SOCKET)
     assert service.show("ActiveState") == "inactive"
-    restarts = lambda it: times(5, lambda it: it.machine.run("systemctl", "restart", UNIT), it)
-    # The first request starts it.
-    service.case("socket unit: restart x5", restarts, port=80)
-    assert service.show("ActiveState") == "active"
-    for name, port in ("TCP", 80), ("Unix", service.machine.path(path)):
-        service.case(f"socket unit, {name}: reload, USR2, restart, stop", each, port=port)
-    assert service.machine.run("stat", "--format", "%U %a", path) == "prefork 660"
-    service.machine.run("systemctl", "stop", unit, UNIT)
-    for file in (f"{unit}.d/test.conf", unit):
-        service.machine.path(f"/run/systemd/system/{file}").unlink()
+    yield
+    service.machine.run("systemctl", "stop", SOCKET, UNIT)
+    for file in files:
+        service.machine.path(file).unlink()
+
+
+def sockets(service):
+    path = "/run/prefork-server-test.sock"
+    more = f"[Socket]\nListenStream={path}\nSocketUser=prefork\nSocketMode=0660\n"
+    with socket_unit(service, more):
+        restarts = lambda it: times(5, lambda it: it.machine.run("systemctl", "restart", UNIT), it)
+        # The first request starts it.
+        service.case("socket unit: restart x5", restarts, port=80)
+        assert service.show("ActiveState") == "active"
+        for name, port in ("TCP", 80), ("Unix", service.machine.path(path)):
+            service.case(f"socket unit, {name}: reload, USR2, restart, stop", each, port=port)
+        assert service.machine.run("stat", "--format", "%U %a", path) == "prefork 660"
 
 
 def each(service):
