@@ -3,7 +3,8 @@
 //! The test uses no socket, no runtime and no clock. It polls the connection itself, so that it
 //! sees at once if the connection waits for an event that never comes. The same bytes come in
 //! different pieces, and the responses are taken in different pieces. The responses must not depend
-//! on that, nor on whether plain requests are served directly or by hyper.
+//! on that, nor on whether plain requests are served directly or by hyper. The end of file comes
+//! when nothing else happens, and no response may wait for it.
 
 #[cfg(feature = "http2")]
 mod rests;
@@ -50,14 +51,16 @@ const REFUSALS: [&str; 4] = [
 fn connections() {
     fuzz::check("http-connections", |bytes| {
         let whole = play(bytes, Pieces::Whole, options());
-        assert_responses(&whole, bytes);
+        assert_responses(&whole.all, bytes);
         if has_preface(bytes) {
             return;
         }
         let one_more = options().max_connection_requests(REQUESTS_MAX.saturating_add(1));
         let by_hyper = play(&[NOT_PLAIN, bytes].concat(), Pieces::Whole, one_more);
         let first = play(NOT_PLAIN, Pieces::Whole, options());
-        assert_eq!(text(&by_hyper), text(&[first, whole.clone()].concat()));
+        for (by_hyper, whole) in by_hyper.each().into_iter().zip(whole.each()) {
+            assert_eq!(text(by_hyper), text(&[&first.all, whole].concat()));
+        }
         let seed = bytes.iter().fold(1, |seed: u64, &byte| {
             (seed ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });
@@ -65,9 +68,11 @@ fn connections() {
         let is_short = bytes.len() <= 256;
         for pieces in pieces.into_iter().take(if is_short { 2 } else { 1 }) {
             let responses = play(bytes, pieces, options());
-            let (responses, whole) = (comparable(&responses, bytes), comparable(&whole, bytes));
-            if !(may_end_early(bytes) && is_part(&responses, &whole)) {
-                assert_eq!(responses, whole, "in {pieces:?}");
+            for (responses, whole) in responses.each().into_iter().zip(whole.each()) {
+                let (responses, whole) = (comparable(responses, bytes), comparable(whole, bytes));
+                if !(may_end_early(bytes) && is_part(&responses, &whole)) {
+                    assert_eq!(responses, whole, "in {pieces:?}");
+                }
             }
         }
     });
@@ -120,11 +125,24 @@ fn options() -> Http {
     options
 }
 
-/// Serves one connection to its end, and returns the bytes that the server has sent.
-fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Vec<u8> {
+/// The bytes that the server has sent.
+struct Responses {
+    all: Vec<u8>,
+    /// How many of them came before the end of file.
+    before_end: usize,
+}
+
+impl Responses {
+    fn each(&self) -> [&[u8]; 2] {
+        [&self.all[..self.before_end], &self.all]
+    }
+}
+
+/// Serves one connection to its end.
+fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Responses {
     let server = Server::new(options, WorkerStats::own());
     let endpoint = server.endpoint(service_fn(respond));
-    let (wire, responses) = Wire::new(bytes, pieces);
+    let (wire, client) = Wire::new(bytes, pieces);
 
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
@@ -132,13 +150,21 @@ fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Vec<u8> {
     let mut serving = pin!(endpoint.serve(wire));
     // Enough for each byte received, each piece sent, and the rounds between them.
     let mut rounds = 1000 + 16 * bytes.len();
+    let mut before_end = None;
     while serving.as_mut().poll(&mut cx) == Poll::Pending {
-        assert!(woken.0.swap(false, Relaxed), "it waits for no event");
+        if !woken.0.swap(false, Relaxed) {
+            assert_eq!(before_end, None, "it waits for no event");
+            before_end = Some(client.end());
+        }
         rounds = rounds.checked_sub(1).expect("it ends");
     }
     assert_eq!(server.connections(), 0);
     assert_eq!(server.count(Count::Panics), 0);
-    responses.take()
+    let all = client.take();
+    Responses {
+        before_end: before_end.unwrap_or(all.len()),
+        all,
+    }
 }
 
 /// The response has the request in a field and has no body, so that responses are easy to separate.

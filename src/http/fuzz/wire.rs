@@ -1,10 +1,10 @@
-//! A socket whose client has already sent everything, and takes all responses.
+//! A socket whose client has already sent everything but the end, and takes all responses.
 
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -32,22 +32,39 @@ pub(super) struct Wire {
     end_was_read: bool,
     pieces: Pieces,
     is_full: bool,
-    responses: Responses,
+    client: Client,
 }
 
-/// All that the server has sent.
+/// The client's end of the connection.
 #[derive(Clone, Default)]
-pub(super) struct Responses(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Client(Arc<Mutex<State>>);
 
-impl Responses {
+#[derive(Default)]
+struct State {
+    has_ended: bool,
+    received: Vec<u8>,
+}
+
+impl Client {
+    /// Sends the end of file, and returns how many bytes have come before.
+    pub(super) fn end(&self) -> usize {
+        let mut state = self.state();
+        state.has_ended = true;
+        state.received.len()
+    }
+
     pub(super) fn take(&self) -> Vec<u8> {
-        mem::take(&mut self.0.lock().expect("one thread"))
+        mem::take(&mut self.state().received)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("one thread")
     }
 }
 
 impl Wire {
-    pub(super) fn new(bytes: &[u8], pieces: Pieces) -> (Self, Responses) {
-        let responses = Responses::default();
+    pub(super) fn new(bytes: &[u8], pieces: Pieces) -> (Self, Client) {
+        let client = Client::default();
         let wire = Self {
             unread: bytes.to_vec(),
             at: 0,
@@ -55,9 +72,9 @@ impl Wire {
             end_was_read: false,
             pieces,
             is_full: false,
-            responses: responses.clone(),
+            client: client.clone(),
         };
-        (wire, responses)
+        (wire, client)
     }
 
     /// Ready if bytes or the end of file have come. If not, the next piece comes in the next round,
@@ -68,6 +85,9 @@ impl Wire {
         }
         let left = self.unread.len() - self.at;
         let is_end = left == 0;
+        if is_end && !self.client.state().has_ended {
+            return Poll::Pending;
+        }
         let piece = match &mut self.pieces {
             Pieces::Whole => left,
             Pieces::Bytes => 1,
@@ -144,8 +164,7 @@ impl AsyncWrite for Wire {
                 return Poll::Pending;
             }
         }
-        let mut responses = self.responses.0.lock().expect("one thread");
-        responses.extend_from_slice(&buf[..len]);
+        self.client.state().received.extend_from_slice(&buf[..len]);
         Poll::Ready(Ok(len))
     }
 
