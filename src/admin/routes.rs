@@ -276,8 +276,7 @@ fn command(uri: &Uri) -> Option<Result<Command, String>> {
         ["slots", slot, "recycle"] => (recycle(slot), ""),
         _ => return None,
     };
-    let mut others = parameters(uri).filter(|&it| it != option && seconds(it).is_none());
-    Some(match others.next() {
+    Some(match wrong_parameter(uri, option) {
         Some(wrong) => Err(format!(
             "wrong parameter {wrong}: there are wait=SECONDS, dry-run of upgrade, and now of stop"
         )),
@@ -308,6 +307,11 @@ fn seconds(parameter: &str) -> Option<u64> {
     parameter.strip_prefix("wait=")?.parse().ok()
 }
 
+/// The first parameter that is neither a wait nor this option.
+fn wrong_parameter<'a>(uri: &'a Uri, option: &str) -> Option<&'a str> {
+    parameters(uri).find(|&it| it != option && seconds(it).is_none())
+}
+
 fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
     let all = uri.query().unwrap_or_default().split('&');
     all.filter(|it| !it.is_empty())
@@ -323,7 +327,7 @@ async fn give(view: &RefCell<View>, command: Command, wait: Duration) -> Reply {
 }
 
 async fn look_up(view: &RefCell<View>, number: u64, uri: &Uri) -> Reply {
-    match parameters(uri).find(|it| seconds(it).is_none()) {
+    match wrong_parameter(uri, "") {
         Some(wrong) => bad_request(format!("wrong parameter {wrong}: there is wait=SECONDS")),
         None => operation(view, number, wait(uri), None).await,
     }
