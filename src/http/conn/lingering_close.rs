@@ -7,29 +7,28 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
-use std::time::SystemTime;
 
-use httpdate::HttpDate;
 use tokio::io::ReadBuf;
 
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
+use crate::http::exchange::date::Date;
 use crate::http::options::DateHeader;
 use crate::http::registry::clock::TAKEN_MIN;
 use crate::http::registry::member::Member;
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::Order;
 
-/// Response to a request whose head is not complete at its deadline.
-pub(crate) fn too_slow(date: DateHeader) -> String {
-    let mut response = TOO_SLOW.to_owned();
-    if date == DateHeader::Sent {
-        response += &format!("date: {}\r\n", HttpDate::from(SystemTime::now()));
-    }
-    response + "\r\n"
-}
+const TOO_SLOW: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n";
 
-const TOO_SLOW: &str = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n";
+/// Response to a request whose head is not complete at its deadline.
+pub(crate) fn too_slow(date: DateHeader) -> Vec<u8> {
+    match date {
+        DateHeader::Sent => [TOO_SLOW, &Date::new().line()].concat(),
+        DateHeader::Omitted => [TOO_SLOW, b"\r\n"].concat(),
+    }
+}
 
 /// Start of hyper's response to a head that is longer than it reads.
 pub(crate) const HEAD_TOO_LARGE: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\n";

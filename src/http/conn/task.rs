@@ -414,7 +414,7 @@ impl<I: Socket> OpenConnection<I> {
         if is_between_requests || is_told {
             return Some(Some(LingeringClose::silent(stream)));
         }
-        stream.hold(too_slow(self.member.registry.http.date_header).as_bytes());
+        stream.hold(&too_slow(self.member.registry.http.date_header));
         if let Some(id) = self.refuse(StatusCode::REQUEST_TIMEOUT) {
             stream.amend(END, &[&id, END].concat());
         }

@@ -3,6 +3,7 @@
 pub(crate) mod body;
 #[cfg(feature = "tower")]
 mod connect_info;
+pub(crate) mod date;
 mod event_stream;
 pub(crate) mod handler;
 pub(crate) mod into_service;

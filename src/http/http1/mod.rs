@@ -10,7 +10,6 @@
 //! to hyper together with its request. A connection that hyper serves stays with hyper until the
 //! connection rests.
 
-pub(crate) mod date;
 pub(crate) mod direct;
 pub(crate) mod field;
 pub(crate) mod head;

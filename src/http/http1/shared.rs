@@ -3,8 +3,8 @@
 use hyper::server::conn::http1::Builder;
 
 use crate::http::conn::stream::READ_AT_ONCE;
+use crate::http::exchange::date::Date;
 use crate::http::exchange::rules;
-use crate::http::http1::date::Date;
 use crate::http::options::{DateHeader, Http, KeepAlive};
 
 /// State that all HTTP/1 connections of a worker share. It does not depend on their service.

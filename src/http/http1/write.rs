@@ -8,8 +8,8 @@ use http::{Method, StatusCode, Version};
 use http_body::Body;
 use hyper::ext::ReasonPhrase;
 
+use crate::http::exchange::date::Line;
 use crate::http::exchange::length;
-use crate::http::http1::date::Line;
 use crate::pool::Buffer;
 
 /// What the client wants of the response.
