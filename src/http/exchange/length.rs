@@ -1,8 +1,10 @@
 //! The length of a response's body: what its head says, and what the handler gives.
 
+use std::str::FromStr;
+
 use bytes::Buf;
+use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame};
 
 /// A `Content-Length` that is not the length of its body.
@@ -19,7 +21,7 @@ pub(crate) struct WrongLength {
 /// of the body if it is known and the field must name it.
 pub(crate) fn check(headers: &HeaderMap, body: Option<u64>) -> Result<(), WrongLength> {
     for value in headers.get_all(CONTENT_LENGTH) {
-        let said = parse(value);
+        let said = number(value.as_bytes());
         if said.is_none() || body.is_some_and(|body| said != Some(body)) {
             return Err(WrongLength { said, body });
         }
@@ -27,11 +29,10 @@ pub(crate) fn check(headers: &HeaderMap, body: Option<u64>) -> Result<(), WrongL
     Ok(())
 }
 
-/// Digits and nothing else (RFC 9110 8.6); `u64` takes a sign too.
-pub(crate) fn parse(value: &HeaderValue) -> Option<u64> {
-    let digits = value.to_str().ok()?;
-    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| is_number)
+/// Digits and nothing else (RFC 9110 8.6): numbers of Rust take a sign too.
+pub(crate) fn number<N: FromStr>(digits: &[u8]) -> Option<N> {
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| str::from_utf8(digits).ok()?.parse().ok())?
 }
 
 /// How much of a body has come, of what its head says.
@@ -47,7 +48,7 @@ impl Progress {
         Self {
             said: body.and_then(|body| {
                 let length = body.size_hint().exact();
-                length.or_else(|| parse(headers.get(CONTENT_LENGTH)?))
+                length.or_else(|| number(headers.get(CONTENT_LENGTH)?.as_bytes()))
             }),
             come: 0,
         }

@@ -52,9 +52,3 @@ impl Span {
         &head[self.start as usize..self.end as usize]
     }
 }
-
-/// A number without a sign (RFC 9110 8.6).
-pub(crate) fn number(digits: &[u8]) -> Option<usize> {
-    let is_number = digits.iter().all(u8::is_ascii_digit);
-    is_number.then(|| str::from_utf8(digits).ok()?.parse().ok())?
-}

@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use httparse::{Header, Status};
 
 use crate::http::conn::stream::READ_AT_ONCE;
-use crate::http::exchange::rules;
-use crate::http::http1::field::{self, Field, Span};
+use crate::http::exchange::{length, rules};
+use crate::http::http1::field::{Field, Span};
 use crate::http::http1::head_cache::{CachedHead, HeadCache, Line, NewValues};
 use crate::http::options::Http;
 use crate::pool::field_maps;
@@ -184,7 +184,7 @@ fn body_len(fields: &[Header<'_>]) -> Option<usize> {
     let mut lengths = fields.iter().filter(is_length);
     match (lengths.next(), lengths.next()) {
         (None, _) => Some(0),
-        (Some(length), None) => field::number(length.value),
+        (Some(length), None) => length::number(length.value),
         (Some(_), Some(_)) => None,
     }
 }

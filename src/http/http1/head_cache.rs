@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
-use crate::http::exchange::rules;
-use crate::http::http1::field::{self, Field, Span};
+use crate::http::exchange::{length, rules};
+use crate::http::http1::field::{Field, Span};
 use crate::http::http1::permanent;
 
 /// A longer head is not cached, because each busy connection has a cache.
@@ -210,7 +210,7 @@ impl CachedHead {
                 return None;
             }
             if cached.name == CONTENT_LENGTH {
-                body = field::number(text)?;
+                body = length::number(text)?;
             }
             *value = Some(Span::of(text, input));
             at += before.len() + end + 1;

@@ -79,7 +79,7 @@ pub(crate) fn write_head(
             CONNECTION if !has_close && value == "close" => has_close = true,
             CONTENT_LENGTH if may_have_length => {
                 let fits = match length {
-                    0 => length::parse(value).is_some(),
+                    0 => length::number::<u64>(value.as_bytes()).is_some(),
                     length => itoa::Buffer::new().format(length).as_bytes() == value,
                 };
                 if !fits {
